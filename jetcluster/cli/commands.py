@@ -131,15 +131,19 @@ def replay(
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="At most so many letters; 0: all.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also letters that an earlier, interrupted replay may have put back.")
+    ] = False,
 ) -> None:
-    """Publish dead letters to the subjects that their messages had, and delete them: each once, also when it is
-    interrupted and begun again.
+    """Publish dead letters to the subjects that their messages had, and delete them. A letter is left where an earlier,
+    interrupted replay may have put its message back: older than half of the stream's duplicate window, and the stream
+    removed messages since. --again sends it; if no replay was interrupted, it makes none twice.
 
-    Exit codes: 0 done, 1 refused, or letters are left that have no subject, 2 no server reached or the user is refused.
+    Exit codes: 0 done, 1 refused, or some letters were left, 2 no server reached or the user is refused.
     """
     from jetcluster.cli.replay import run_replay
 
-    raise typer.Exit(run_replay(servers, stream, subject, seq or [], limit, dry_run=dry_run))
+    raise typer.Exit(run_replay(servers, stream, subject, seq or [], limit, dry_run=dry_run, again=again))
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -1,27 +1,30 @@
 """`jetcluster replay STREAM`: publishes dead letters to the subjects that their messages had, and deletes them.
 
-Exactly once, also when it is interrupted and begun again: a letter is deleted after the PubAck, and its message has an
-id of its own. The stream knows that id for its duplicate window; where a letter is older, the message is looked for.
+A letter is deleted after the PubAck, and its message has an id of its own. A letter that an earlier, interrupted replay
+may have put back (`replay_target`) is left, and `--again` sends it: so none is put back twice unless that is asked for.
 """
 
 from __future__ import annotations
 
-import time
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from jetcluster.cli.common import DONE, REFUSED, connected, fail
+from jetcluster.cli.replay_target import MAX_IDS, PROVING, REPLAYED, Past, ReplayTarget
 from jetcluster.client.connection import Connection
 from jetcluster.client.reply import api_error
 from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import NO_MESSAGE_FOUND, ApiError
-from jetcluster.model.times import parse_rfc3339, rfc3339
+from jetcluster.model.times import parse_rfc3339
 from jetcluster.protocol import headers as header_block
+from jetcluster.protocol.subjects import is_valid_literal
 
-CLOCK_SLACK_NS: Final = 60_000_000_000
-"""By so much the clocks of this machine and of the servers may differ."""
+MAX_TARGETS: Final = 4096
+"""Subjects whose search is remembered."""
 _OWN: Final = b"nats-dead-letter-"
+_SERVERS: Final = ("$JS.", "$SYS.", "_INBOX.")
+"""Beginnings of subjects that only a forged letter has."""
 
 
 class StoredLetter(NamedTuple):
@@ -33,14 +36,30 @@ class StoredLetter(NamedTuple):
     headers: bytes
     payload: bytes
 
+    def field(self, name: bytes) -> bytes:
+        """Returns a header's first value, b"" for none. What follows a bare LF in another value is no header."""
+        return next((value for key, value in header_block.parse(self.headers) if key == name), b"")
+
     @property
     def subject(self) -> str:
-        """Subject of its message; "" if it has none, as its payload was removed."""
-        return (header_block.get(self.headers, b"Nats-Dead-Letter-Subject") or b"").decode()
+        """Subject of its message. A byte that is not UTF-8 becomes `\\x` and two digits."""
+        return self.field(b"Nats-Dead-Letter-Subject").decode(errors="backslashreplace")
 
     @property
     def message_id(self) -> bytes:
-        return b"replay:" + (header_block.get(self.headers, b"Nats-Msg-Id") or b"")
+        return REPLAYED + self.field(b"Nats-Msg-Id")
+
+    @property
+    def flaw(self) -> str:
+        """Why it cannot go back; "" if it can."""
+        subject = self.field(b"Nats-Dead-Letter-Subject")
+        if not self.field(b"Nats-Dead-Letter-Stream") or not self.field(b"Nats-Msg-Id"):
+            return "it is no dead letter"
+        if self.field(b"Nats-Dead-Letter-Removed") == b"true" or not subject:
+            return "its message was removed before the letter was sent"
+        if not is_valid_literal(subject) or self.subject.encode() != subject or self.subject.startswith(_SERVERS):
+            return f"{self.subject!r} is no subject to publish to"
+        return ""
 
     def message_headers(self) -> list[tuple[bytes, bytes]]:
         """Returns the headers of its message, with the id of the replay."""
@@ -55,44 +74,74 @@ class StoredLetter(NamedTuple):
 class LetterReplay:
     """The letters of one stream on their way back."""
 
-    def __init__(self, connection: Connection, stream: str, *, dry_run: bool = False) -> None:
+    def __init__(self, connection: Connection, stream: str, *, dry_run: bool = False, again: bool = False) -> None:
+        """`again`: also letters that an earlier replay may have put back."""
         self._connection = connection
         self._stream = stream
         self._dry_run = dry_run
+        self._again = again
+        self._targets: dict[tuple[str, str], ReplayTarget] = {}
         self.done = 0
-        self.skipped = 0
-        """Letters without a subject: their messages were removed before they were sent."""
+        self.left = 0
 
     def letters(self, subject: str, seqs: Sequence[int]) -> Iterator[StoredLetter]:
-        """Yields the letters at `seqs`, or all that match `subject`. Raises ApiError."""
+        """Yields the letters at `seqs`, or all that match `subject` and are stored now: what is replayed may come back
+        as a new letter. Raises ApiError."""
         for seq in seqs:
             found = self._get({"seq": seq})
             if found is not None:
                 yield found
-        at = 1
-        while not seqs and (found := self._get({"seq": at, "next_by_subj": subject})) is not None:
+        if seqs:
+            return
+        at, last = 1, int(self._info()["state"]["last_seq"])
+        while at <= last and (found := self._get({"seq": at, "next_by_subj": subject})) and found.seq <= last:
             at = found.seq + 1
             yield found
 
-    def run(self, letters: Iterator[StoredLetter], limit: int) -> None:
+    def run(self, letters: Iterable[StoredLetter], limit: int) -> None:
         """Replays at most `limit` letters, 0: all. Raises ApiError and what requests raise; what was done stays."""
         for letter in letters:
             if limit and self.done >= limit:
                 return
-            if not letter.subject:
-                self.skipped += 1
-                print(f"{letter.seq}: left, its message was removed before the letter was sent")
+            past, why = (Past.DOUBT, letter.flaw) if letter.flaw else self._past(letter)
+            if past is Past.DOUBT:
+                self.left += 1
+                print(f"{letter.seq}: left, {why}")
                 continue
             if not self._dry_run:
-                if not self._is_back(letter):
+                if past is Past.SAFE:
                     self._publish(letter)
                 self._connection.api(f"STREAM.MSG.DELETE.{self._stream}", {"seq": letter.seq})
             self.done += 1
             print(f"{letter.seq}: {'would go' if self._dry_run else 'gone'} to {letter.subject}")
 
-    def _get(self, body: dict[str, Any], stream: str = "") -> StoredLetter | None:
+    def _past(self, letter: StoredLetter) -> tuple[Past, str]:
+        """Returns what is known of earlier replays of a letter, and for DOUBT why."""
+        streams = self._connection.api("STREAM.NAMES", {"subject": letter.subject}).get("streams") or []
+        pasts = {self._target(name, letter.subject).past(letter.message_id, letter.stored) for name in streams}
+        if Past.BACK in pasts:
+            return Past.BACK, ""
+        if self._again or pasts == {Past.SAFE}:
+            return Past.SAFE, ""
+        why = (
+            f"{streams[0]} may have had its message and removed it" if streams else f"no stream takes {letter.subject}"
+        )
+        return Past.DOUBT, f"an earlier replay may have put it back: {why} (--again sends it)"
+
+    def _target(self, stream: str, subject: str) -> ReplayTarget:
+        found = self._targets.get((stream, subject))
+        if found is None:
+            if len(self._targets) >= MAX_TARGETS or sum(one.known for one in self._targets.values()) >= MAX_IDS:
+                self._targets.clear()
+            found = self._targets[stream, subject] = ReplayTarget(self._connection, stream, subject)
+        return found
+
+    def _info(self) -> dict[str, Any]:
+        return self._connection.api(f"STREAM.INFO.{self._stream}", headers=PROVING)
+
+    def _get(self, body: dict[str, Any]) -> StoredLetter | None:
         try:
-            message = self._connection.api(f"STREAM.MSG.GET.{stream or self._stream}", body)["message"]
+            message = self._connection.api(f"STREAM.MSG.GET.{self._stream}", body)["message"]
         except ApiError as error:
             if error.err_code == NO_MESSAGE_FOUND:
                 return None
@@ -105,31 +154,16 @@ class LetterReplay:
         if answer.get("error") or not answer.get("stream"):
             raise api_error(answer.get("error") or {"description": "the answer is no PubAck"})
 
-    def _is_back(self, letter: StoredLetter) -> bool:
-        """Returns True when an earlier replay stored the message, longer ago than its stream remembers ids."""
-        for stream in self._connection.api("STREAM.NAMES", {"subject": letter.subject}).get("streams") or []:
-            config = self._connection.api(f"STREAM.INFO.{stream}")["config"]
-            if time.time_ns() - letter.stored < int(config.get("duplicate_window") or 0) // 2:
-                continue
-            subject = ">" if config.get("subject_transform") else letter.subject
-            start = rfc3339(max(1, letter.stored - CLOCK_SLACK_NS))
-            found = self._get({"start_time": start, "next_by_subj": subject}, stream)
-            while found is not None:
-                if header_block.get(found.headers, b"Nats-Msg-Id") == letter.message_id:
-                    return True
-                found = self._get({"seq": found.seq + 1, "next_by_subj": subject}, stream)
-        return False
-
 
 def run_replay(
-    servers: ServerOptions, stream: str, subject: str, seqs: Sequence[int], limit: int, *, dry_run: bool
+    servers: ServerOptions, stream: str, subject: str, seqs: Sequence[int], limit: int, *, dry_run: bool, again: bool
 ) -> int:
     """Runs the command and returns the exit code: 0 done, 1 refused, or letters were left; 2 no server answered."""
 
     def work(connection: Connection) -> int:
-        replay = LetterReplay(connection, stream, dry_run=dry_run)
+        replay = LetterReplay(connection, stream, dry_run=dry_run, again=again)
         replay.run(replay.letters(subject, seqs), limit)
-        print(f"{replay.done} letters {'would be' if dry_run else 'were'} replayed, {replay.skipped} left")
-        return fail("replay", "some letters have no subject", REFUSED) if replay.skipped else DONE
+        print(f"{replay.done} letters {'would be' if dry_run else 'were'} replayed, {replay.left} left")
+        return fail("replay", "some letters were left, as said above", REFUSED) if replay.left else DONE
 
     return connected("replay", servers, work)

@@ -262,7 +262,7 @@ class Machine:
         self._capacity = capacity or self._capacity
         self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity, pace=self.disk_pace)
         if self.vows is not None:
-            self.vows.forget(self)
+            self.vows.new_disk(self)
 
     @property
     def peer_id(self) -> str:

@@ -66,10 +66,12 @@ class Protocol:
             return
         machine = self._deployment.machines[name]
         raft = raft_of(machine)
-        group = raft.groups.get(gid) if raft is not None else None
+        if raft is None:
+            return
+        group = raft.groups.get(gid)
         key = (self._deployment.servers[name].cluster or name), gid
         if group is None or group.stopped:
-            if kind == ACK and raft is not None:
+            if kind == ACK:
                 self._count(key, raft.me, frame)  # said before its group went, as of a stream that is deleted
             return
         self.frames += 1

@@ -1,6 +1,9 @@
 """Statements that servers have made to each other in the Raft protocol, and must know when they start again: what
 they have stored, and whom they voted for. A log that the server itself calls damaged excuses it, and nothing else.
 
+A server calls a log damaged where something has happened to its journal. Or to its data store, if it has left the group
+before: a store that has lost its last flushes has the state of that replica again, and the journal rightly has no log.
+
 Vows are overheard on the connections between servers, and compared with the log that a server has recovered, before
 anybody can send it anything.
 """
@@ -8,12 +11,12 @@ anybody can send it anything.
 from __future__ import annotations
 
 import struct
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.mesh.frames import RAFT
 from jetcluster.raft.codec import ACK, VOTE_REPLY
-from testkit.sim.machine import JOURNAL
+from testkit.sim.machine import DATA, JOURNAL
 from testkit.sim.protocol import Protocol, raft_of
 
 if TYPE_CHECKING:
@@ -50,6 +53,10 @@ class Vows:
         self._protocol = Protocol(deployment, self._broken)
         self._damaged: set[tuple[str, int]] = set()
         """Logs that were when their process ended."""
+        self._logs: set[tuple[str, int]] = set()
+        """All that were seen in journals."""
+        self.left: set[tuple[str, int]] = set()
+        """Those of them that a journal had no more: the replica was removed."""
         self.vows: dict[tuple[str, int], Vow] = {}
         self.claims: dict[tuple[str, int], int] = {}
         """Committed, and counted by that server itself, when its process ended."""
@@ -102,6 +109,7 @@ class Vows:
         raft = raft_of(machine)
         if raft is None:
             return
+        self._note_logs(machine.name, raft.journal.groups)
         damaged = {(machine.name, gid) for gid, log in raft.journal.groups.items() if log.damaged}
         self._damaged = {key for key in self._damaged if key[0] != machine.name} | damaged
         for gid, group in raft.groups.items():
@@ -109,8 +117,19 @@ class Vows:
             if log.durable and not (log.damaged or log.joining or log.fetching or group.stopped):
                 self.claims[machine.name, gid] = min(group.commit_index, log.written_index)
 
+    def _note_logs(self, name: str, logs: Iterable[int]) -> None:
+        present = {(name, gid) for gid in logs}
+        self.left |= {key for key in self._logs if key[0] == name} - present
+        self._logs |= present
+
+    def new_disk(self, machine: Machine) -> None:
+        """Nothing of what it had can come back."""
+        self.forget(machine)
+        for keys in (self._logs, self.left):
+            keys -= {key for key in keys if key[0] == machine.name}
+
     def forget(self, machine: Machine, kept: Container[int] = ()) -> None:
-        """All groups but these: it has another disk, or has no replica of them any more."""
+        """All groups but these: it has no replica of the others any more."""
         for table in (self.vows, self.claims):
             for key in [key for key in table if key[0] == machine.name and key[1] not in kept]:
                 del table[key]
@@ -120,6 +139,7 @@ class Vows:
         for machine in self._deployment.machines.values():
             raft = raft_of(machine)
             if raft is not None and machine.ready:
+                self._note_logs(machine.name, raft.journal.groups)
                 self.forget(machine, raft.groups)
 
     def started(self, machine: Machine) -> None:
@@ -141,7 +161,8 @@ class Vows:
             key = machine.name, gid
             vow = self.vows.get(key, Vow())
             new = log.damaged and not log.joining and key not in self._damaged
-            if new and not machine.disk_troubled(JOURNAL):
+            excused = machine.disk_troubled(JOURNAL) or (key in self.left and machine.disk_troubled(DATA))
+            if new and not excused:
                 self._broken(key, "starts with a damaged journal, and nothing has happened to its disk")
             if not log.durable or log.damaged or log.joining or log.fetching:
                 continue

@@ -41,8 +41,9 @@ async def waiting(nc: nats.aio.client.Client) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("allow_direct", [False, True])
 async def test_each_message_given_up_has_one_letter_through_kills_and_a_full_target(
-    cluster: ProcessCluster, server: str
+    cluster: ProcessCluster, server: str, allow_direct: bool
 ) -> None:
     if server == "nats-server":
         pytest.skip("nats-server has no dead letters")
@@ -68,6 +69,7 @@ async def test_each_message_given_up_has_one_letter_through_kills_and_a_full_tar
     await eventually(_told(nc, "no stream takes their subject"), 20, "it says why")
 
     dead = StreamConfig(name="DEAD", subjects=["dead.>"], num_replicas=3, max_msgs=10, discard=DiscardPolicy.NEW)
+    dead.allow_direct = allow_direct
     await js.add_stream(dead)
 
     async def stored(count: int) -> bool:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final
 
 from jetcluster.consumer.owner.context import DeliveryContext
-from jetcluster.consumer.owner.letter_search import LetterSearch, SearchError
+from jetcluster.consumer.owner.letter_search import LetterSearch, SearchError, SearchMemory
 from jetcluster.consumer.state.letters import MAX_LETTERS, TERMINATED, Letter
 from jetcluster.consumer.state.turn import BURIED
 from jetcluster.model.times import SECOND, rfc3339
@@ -39,6 +39,8 @@ TELL_AGAIN_NS: Final = 60 * SECOND
 MAX_ERROR_BYTES: Final = 200
 """A target's error is shown up to here."""
 NOT_IN_FORCE: Final = "dead_letter of the configuration is not valid in this version"
+WINDOW_KNOWN_NS: Final = 60 * SECOND
+"""An update of the target may change its duplicate window: it is asked for again."""
 MAX_ANSWERS: Final = 4 * MAX_IN_FLIGHT
 """Answers taken in one turn; what is beyond counts as lost."""
 
@@ -69,9 +71,10 @@ class _Doubt(NamedTuple):
 class LetterPublisher:
     """The letters of one owned consumer."""
 
-    __slots__ = ("_answers", "_confirming", "_doubts", "_failures", "_in_flight", "_inbox", "_not_before", "_number",
-                 "_owner", "_queue", "_search", "_search_began", "_search_until", "_size", "_stored", "_stream",
-                 "_subscription", "_target", "_tell_after", "_window", "last_error")  # fmt: skip
+    __slots__ = ("_answers", "_confirming", "_doubts", "_failures", "_in_flight", "_inbox", "_memory", "_not_before",
+                 "_number", "_owner", "_queue", "_search", "_search_began", "_search_until", "_size", "_stored",
+                 "_stream", "_subscription", "_target", "_tell_after", "_window", "_window_until",
+                 "last_error")  # fmt: skip
 
     def __init__(self, owner: DeliveryContext, stream: str) -> None:
         self._owner = owner
@@ -81,6 +84,9 @@ class LetterPublisher:
         self._number = 0
         self._window = 0
         """Duplicate window of the target in nanoseconds; 0: not known."""
+        self._window_until = 0
+        """It may be another one later."""
+        self._memory = SearchMemory()
         self._answers: list[tuple[bytes, bytes, bytes]] = []
         """(reply subject, header block, payload) since the last run."""
         self.last_error = ""
@@ -123,7 +129,7 @@ class LetterPublisher:
         self._take_answers(self._owner.clock.time_ns())
         self._target = self._subject()
         confirmed = OrderedSet([*self._confirming, *self._stored])
-        self._window = self._failures = self._not_before = 0
+        self._window = self._window_until = self._failures = self._not_before = 0
         self.last_error = ""
         self.reset()
         letters = self._owner.state.letters.by_seq
@@ -169,6 +175,11 @@ class LetterPublisher:
         """Note that the log has BURIED for `seqs`."""
         for seq in seqs:
             self._confirming.discard(seq)
+
+    @property
+    def trouble(self) -> str:
+        """For people, the reason why letters wait: a search, or the end of the last failure; "" for nothing."""
+        return self.last_error if self._search is None else self._search.at
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -224,6 +235,9 @@ class LetterPublisher:
             self._failed(tried.seq, error, now)
         else:
             self._succeeded(tried.seq)
+            wish = self._owner.state.rules.letters
+            if wish is not None:
+                self._memory.confirmed(wish.filter_of(self._stream, self._owner.state.name), payload)
 
     def _expire(self, now: int) -> None:
         for subject, tried in [one for one in self._in_flight.items() if one[1].until <= now]:
@@ -234,8 +248,7 @@ class LetterPublisher:
             self._doubts[tried.seq] = _Doubt(at if known is None else known.first, at)
             self._failed(tried.seq, "no stream answers", now)
         if self._search is not None and self._search_until <= now:
-            self._search = None
-            self._pause("search for letters: no answer", now)
+            self._search_failed("search for letters: no answer", now)
 
     def _succeeded(self, seq: int) -> None:
         self._failures = 0
@@ -263,7 +276,7 @@ class LetterPublisher:
         """Send as many as may be under way; one alone while they fail."""
         while now >= self._not_before and self._search is None and (seq := self._next()):
             doubt = self._doubts.get(seq)
-            if doubt is not None and now - doubt.first >= self._window // 2:
+            if doubt is not None and (now >= self._window_until or now - doubt.first >= self._window // 2):
                 self._begin_search(now)
                 return
             self._queue.popleft()
@@ -336,14 +349,19 @@ class LetterPublisher:
         pattern = wish.filter_of(self._stream, owner.state.name)
         letters = owner.state.letters
         wanted = {self.id_of(seq) for seq in self._doubts if seq in letters}
-        self._search = LetterSearch(owner.bus, self._next_reply, pattern, oldest, wanted)
+        self._search = LetterSearch(owner.bus, self._next_reply, self._memory, pattern, oldest, wanted)
         self._search_began = now
         self._search_until = now + ANSWER_NS
         try:
             self._search.begin()
         except SearchError as error:
-            self._search = None
-            self._pause(str(error), now)
+            self._search_failed(str(error), now)
+
+    def _search_failed(self, error: str, now: int) -> None:
+        """Letters without a doubt need no search: they go first."""
+        self._search = None
+        self._queue = deque(sorted(self._queue, key=self._doubts.__contains__))
+        self._pause(error, now)
 
     def _searched(self, headers: bytes, payload: bytes, now: int) -> None:
         assert self._search is not None
@@ -351,12 +369,12 @@ class LetterPublisher:
         try:
             result = self._search.receive(headers, payload)
         except SearchError as error:
-            self._search = None
-            self._pause(str(error), now)
+            self._search_failed(str(error), now)
             return
         if result is None:
             return
         found, self._window = result
+        self._window_until = now + WINDOW_KNOWN_NS
         began, self._search = self._search_began, None
         waiting = self._owner.state.letters.by_seq.keys() & set(self._queue)
         stored = {seq for seq in self._doubts if seq in waiting and self.id_of(seq) in found}

@@ -8,8 +8,8 @@ first. The form in the log is `{"delivered": [cseq, sseq], "floor": [cseq, sseq]
 deliveries], ...]}`, and "held": [sseq, ...] if messages wait for others of their key, "by_key" if some ever did. Each
 message is there once, whatever the archive has: a message that is pending is not held.
 
-Dead letters that wait are "letters": [[sseq, reason, deliveries, ns, text], ...], with the text of at most
-`MAX_LETTER_TEXT_BYTES` together.
+Dead letters that wait are "letters": [[sseq, reason, deliveries, ns, text], ...], with texts that are at most
+`MAX_LETTER_TEXT_BYTES` of JSON together.
 
 nats-server has no such messages. A consumer with some is shown to it at its ack floor, where it begins again; its exact
 state is beside that, under `jetcluster`.
@@ -18,6 +18,7 @@ state is beside that, under `jetcluster`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 from jetcluster.budget import Steps, at_once
@@ -32,7 +33,8 @@ MAX_PENDING_MESSAGES: Final = 50_000
 MAX_HELD_MESSAGES: Final = 131_072
 """The same for those that wait for others of their key: what an owner lets wait, and what is in flight beside it."""
 MAX_LETTER_TEXT_BYTES: Final = 1 << 20
-"""Text of the dead letters of a consumer in an archive; the later ones lose theirs."""
+"""Texts of the dead letters of a consumer in an archive, as JSON in ASCII, where a character may be 6 bytes and more;
+the later ones lose theirs."""
 ENTRIES_PER_STEP: Final = 500
 HELD_PER_STEP: Final = 4096
 """Pending and held messages read in one step."""
@@ -63,9 +65,13 @@ def encode(state: ConsumerState) -> Fields:
 def _letters(state: ConsumerState) -> Iterator[list[int | str]]:
     room = MAX_LETTER_TEXT_BYTES
     for seq, letter in state.letters.by_seq.items():
-        room -= len(letter.text)
-        text = letter.text if room >= 0 else b""
-        yield [seq, letter.reason, letter.deliveries, letter.time, text.decode("utf-8", "replace")]
+        text = letter.text.decode("utf-8", "replace")
+        room -= _size(text)
+        yield [seq, letter.reason, letter.deliveries, letter.time, text if room >= 0 else ""]
+
+
+def _size(text: str) -> int:
+    return len(encode_basestring_ascii(text)) - len('""')
 
 
 def _encode(state: ConsumerState) -> Fields:
@@ -128,7 +134,7 @@ def _decoded_letters(found: Sequence[Any]) -> Fields:
     room = MAX_LETTER_TEXT_BYTES
     for seq, reason, deliveries, at, text in found[:MAX_LETTERS]:
         cut = _cut(text)
-        room -= len(cut.encode())
+        room -= _size(cut)
         numbers = [_number(seq), _number(reason), _number(deliveries), _number(at)]
         kept.setdefault(numbers[0], [*numbers, cut if room >= 0 else ""])
     return {"letters": list(kept.values())} if kept else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,9 @@ from jetcluster.raft.codec import VoteReply, encode, encode_ack
 from testkit.raft_frames import encode_raft
 from testkit.sim.deployment import Deployment
 from testkit.sim.layout import ROUTE_PORT
-from testkit.sim.machine import DATA, JOURNAL
+from testkit.sim.machine import DATA, JOURNAL, Machine
+from testkit.sim.protocol import raft_of
+from testkit.sim.session import Session
 from testkit.sim.vows import Vow, Vows
 
 pytestmark = pytest.mark.sim
@@ -77,6 +80,63 @@ def test_a_damaged_journal_is_an_excuse_where_something_was_done_to_it(deploymen
     deployment.run(8.0)
     told = [text for text in deployment.failures if "damaged journal, and nothing has happened" in text]
     assert bool(told) is not known
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_data_store_that_went_back_excuses_whose_replica_had_left(deployment: Deployment, left: bool) -> None:
+    """The last flush is lost, and with it the removal: a state is there again, and rightly no log of it."""
+    machine, gid = _shrunk_away(deployment)
+    machine.lose_power()
+    (manifest, file), *_ = [one for one in machine.disk.tree(DATA) if "MANIFEST" in one[0]]
+    machine.disk.cut(manifest, file.size - 1)
+    if not left:
+        deployment.vows.left.clear()
+    machine.start()
+    deployment.run(8.0)
+    assert bool(deployment.failures) is not left
+    assert left or f"{machine.name}, group {gid}: starts with a damaged journal" in deployment.failures[0]
+
+
+def test_damage_of_its_data_store_excuses_no_damaged_journal_of_a_member(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    machine.lose_power()
+    for path, file in machine.disk.tree(JOURNAL):
+        if file.sectors:
+            machine.disk.rot(path, 100, 200)
+    machine.disk.incidents.clear()
+    path, file = next(one for one in machine.disk.tree(DATA) if one[1].sectors)
+    machine.disk.rot(path, file.size)
+    machine.start()
+    deployment.run(8.0)
+    assert [text for text in deployment.failures if "damaged journal, and nothing has happened" in text]
+
+
+def _shrunk_away(deployment: Deployment) -> tuple[Machine, int]:
+    """Makes a stream of three, and then of one replica; ends once the removal is on the disk of one that leaves it."""
+    loop = deployment.client("me")
+
+    async def shrink() -> None:
+        session = Session("s", deployment.addresses(*deployment.machines))
+        await session.connect(5.0)
+        await session.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "num_replicas": 3})
+        await session.js_publish("s.x", b"one", {}, seconds=2.0)
+        await asyncio.sleep(35.0)  # each has flushed its state
+        await session.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "num_replicas": 1})
+        await session.close()
+
+    journals: list[tuple[Machine, Any]] = [
+        (machine, raft.journal) for machine in deployment.machines.values() if (raft := raft_of(machine)) is not None
+    ]
+    deployment.run_until_done(deployment.spawn(loop, shrink()), 60.0)
+    deployment.vows.look()
+    gid = max(gid for _, journal in journals for gid in journal.groups)
+    for _ in range(6_000):
+        left = [machine for machine, journal in journals if gid not in journal.groups]
+        deployment.run(0.01)
+        if left:
+            deployment.run(0.5)  # the journal is synced, and the data store not flushed again
+            return left[0], gid
+    raise AssertionError("nobody has left the stream")
 
 
 def test_what_was_committed_and_counted_is_there(deployment: Deployment) -> None:

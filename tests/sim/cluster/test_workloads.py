@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,7 @@ from jetcluster.store.api import Msg
 from testkit.sim.deployment import Violation
 from tests.sim.cluster import judges, promises, replicas, time_judges
 from tests.sim.cluster.backup_judge import Backup, Stored
-from tests.sim.cluster.workload import found
+from tests.sim.cluster.workload import MAX_PAUSE, Turns, found
 from tests.sim.cluster.workloads.zones import Moves
 
 pytestmark = pytest.mark.sim
@@ -608,3 +611,18 @@ def test_a_move_that_is_refused_leaves_the_one_before_to_be_cancelled() -> None:
     moves.done()
     moves.begin(SSD, HDD)  # "stream move already in progress"
     assert None in moves.before
+
+
+async def test_no_turn_is_so_far_off_that_a_run_waits_for_it_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 777000073: with a tenth of a turn in a second, one of 400 pauses is longer than a minute."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    waits = iter((0.5, 64.0))
+    workload: Any = SimpleNamespace(stopping=False, rng=SimpleNamespace(expovariate=lambda pace: next(waits)))
+    turns = Turns(workload, 0.1)
+    assert [await anext(turns), await anext(turns)] == [1, 2]
+    assert slept == [0.5, MAX_PAUSE]

@@ -266,6 +266,10 @@ class Writers(Workload):
         self.stored(self.log, where, contents)
 
 
+MAX_PAUSE = 20.0
+"""Seconds between two turns, at most: a run that has become calm waits 60 s for the last one, and does it once more."""
+
+
 class Turns:
     """Turns of a workload, at random moments."""
 
@@ -278,7 +282,7 @@ class Turns:
     async def __anext__(self) -> int:
         if self._workload.stopping:
             raise StopAsyncIteration
-        await asyncio.sleep(self._workload.rng.expovariate(self._pace))
+        await asyncio.sleep(min(self._workload.rng.expovariate(self._pace), MAX_PAUSE))
         self._number += 1
         return self._number
 

@@ -1,71 +1,14 @@
-"""`jetcluster replay` against streams that are played here."""
+"""`jetcluster replay` against streams that are played."""
 
 from __future__ import annotations
 
-import base64
 import json
-import time
-from typing import Any
 
 import pytest
 
-from jetcluster.cli.replay import LetterReplay
 from jetcluster.client.reply import Reply
 from jetcluster.errors import ApiError
-from jetcluster.model.times import rfc3339
-from jetcluster.protocol import headers as header_block
-
-NOW = time.time_ns()
-HOUR = 3600 * 10**9
-
-
-class Streams:
-    """DEAD with letters, and WORK that takes `work.>` and forgets ids after `window`."""
-
-    def __init__(self, window: int = HOUR) -> None:
-        self.window = window
-        self.letters: dict[int, tuple[int, bytes]] = {}
-        self.work: list[tuple[str, bytes, list[tuple[bytes, bytes]]]] = []
-        self.interrupted = False
-
-    def add(self, seq: int, subject: str = "work.a", age: int = 0) -> None:
-        pairs = [(b"Nats-Msg-Id", b"dl:%d" % seq), (b"A", b"1"), (b"Nats-Dead-Letter-Stream", b"WORK")]
-        pairs += [(b"Nats-Dead-Letter-Subject", subject.encode())] if subject else []
-        self.letters[seq] = NOW - age, header_block.build(pairs)
-
-    def api(self, subject: str, body: Any = None, **_: Any) -> dict[str, Any]:
-        if subject == "STREAM.NAMES":
-            return {"streams": ["WORK"]}
-        if subject == "STREAM.INFO.WORK":
-            return {"config": {"duplicate_window": self.window}}
-        if subject == "STREAM.MSG.DELETE.DEAD":
-            if self.interrupted:
-                raise KeyboardInterrupt
-            del self.letters[body["seq"]]
-            return {"success": True}
-        if subject == "STREAM.MSG.GET.WORK":
-            for seq, (_to, _payload, headers) in enumerate(self.work, 1):
-                if seq >= body.get("seq", 1):
-                    return message(seq, NOW, header_block.build(headers))
-        elif subject == "STREAM.MSG.GET.DEAD":
-            for seq, (at, block) in sorted(self.letters.items()):
-                if seq == body["seq"] or ("next_by_subj" in body and seq > body["seq"]):
-                    return message(seq, at, block)
-        raise ApiError(404, 10037, "no message found")
-
-    def request(self, subject: str, payload: bytes, headers: list[tuple[bytes, bytes]]) -> Reply:
-        self.work.append((subject, payload, headers))
-        return Reply(0, "", b"", json.dumps({"stream": "WORK", "seq": len(self.work)}).encode())
-
-    def replay(self, subject: str = ">", seqs: tuple[int, ...] = (), limit: int = 0, **how: Any) -> LetterReplay:
-        made = LetterReplay(self, "DEAD", **how)  # type: ignore[arg-type]
-        made.run(made.letters(subject, seqs), limit)
-        return made
-
-
-def message(seq: int, at: int, block: bytes) -> dict[str, Any]:
-    hdrs = base64.b64encode(block).decode()
-    return {"message": {"seq": seq, "time": rfc3339(at), "hdrs": hdrs, "data": base64.b64encode(b"p").decode()}}
+from tests.unit.cli.letter_streams import Pairs, Streams
 
 
 def test_letters_go_back_with_their_own_headers_and_are_deleted() -> None:
@@ -73,7 +16,7 @@ def test_letters_go_back_with_their_own_headers_and_are_deleted() -> None:
     streams.add(3)
     streams.add(5, "work.b")
     assert streams.replay().done == 2 and not streams.letters
-    assert streams.work == [
+    assert streams.sent() == [
         ("work.a", b"p", [(b"Nats-Msg-Id", b"replay:dl:3"), (b"A", b"1")]),
         ("work.b", b"p", [(b"Nats-Msg-Id", b"replay:dl:5"), (b"A", b"1")]),
     ]
@@ -88,23 +31,42 @@ def test_some_of_them() -> None:
     assert streams.replay(seqs=(4, 9)).done == 1 and sorted(streams.letters) == [3, 5]
 
 
-def test_one_without_a_subject_is_left() -> None:
+def test_what_cannot_go_back_is_left_and_holds_nothing_up(capsys: pytest.CaptureFixture[str]) -> None:
     streams = Streams()
-    streams.add(1, "")
-    streams.add(2)
-    made = streams.replay()
-    assert (made.done, made.skipped, sorted(streams.letters)) == (1, 1, [1])
+    streams.add(1, "", 0, (b"Nats-Dead-Letter-Removed", b"true"))
+    streams.put(2, 0, [(b"Nats-Msg-Id", b"x"), (b"Nats-Dead-Letter-Subject", b"work.a")])
+    streams.put(3, 0, [(b"Nats-Dead-Letter-Stream", b"WORK"), (b"Nats-Dead-Letter-Subject", b"work.a")])
+    of = [(b"Nats-Msg-Id", b"x"), (b"Nats-Dead-Letter-Stream", b"WORK")]
+    for seq, subject in enumerate((b"work.\xff", b"work.*", b"work.a 5", b"$JS.API.STREAM.DELETE.WORK"), 4):
+        streams.put(seq, 0, [*of, (b"Nats-Dead-Letter-Subject", subject)])
+    streams.add(9)
+    made = streams.replay(again=True)
+    assert (made.done, made.left, sorted(streams.letters), len(streams.work)) == (1, 7, [1, 2, 3, 4, 5, 6, 7], 1)
+    out = capsys.readouterr().out
+    assert "1: left, its message was removed" in out and "2: left, it is no dead letter" in out
+    assert "3: left, it is no dead letter" in out and "4: left, 'work.\\\\xff' is no subject" in out
 
 
-def test_an_interrupted_replay_puts_none_back_twice() -> None:
-    streams = Streams(window=HOUR)
-    streams.add(1, age=2 * HOUR)
-    streams.interrupted = True
-    with pytest.raises(KeyboardInterrupt):
-        streams.replay()
-    assert len(streams.work) == len(streams.letters) == 1
-    streams.interrupted = False
-    assert streams.replay().done == 1 and len(streams.work) == 1 and not streams.letters
+def test_a_field_behind_a_bare_lf_is_none() -> None:
+    streams = Streams()
+    streams.add(1, "work.a", 0, (b"B", b"1\nNats-Dead-Letter-Subject: work.forged\nNats-Msg-Id: forged"))
+    assert streams.replay().done == 1
+    ((subject, _, headers),) = streams.sent()
+    assert subject == "work.a" and headers[0] == (b"Nats-Msg-Id", b"replay:dl:1")
+
+
+def test_letters_that_are_made_meanwhile_are_not_replayed() -> None:
+    streams = Streams()
+    streams.add(1)
+    request = streams.request
+
+    def given_up_again(subject: str, payload: bytes, headers: Pairs) -> Reply:
+        assert streams.last_letter < 5, "it goes round"
+        streams.add(streams.last_letter + 1)
+        return request(subject, payload, headers)
+
+    streams.request = given_up_again  # type: ignore[method-assign]
+    assert streams.replay().done == 1 and sorted(streams.letters) == [2]
 
 
 def test_a_refused_publish_keeps_the_letter() -> None:

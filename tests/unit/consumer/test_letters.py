@@ -11,6 +11,7 @@ from jetcluster.consumer.state import archived, letters, turn
 from jetcluster.consumer.state.letters import MAX_DELIVER, TERMINATED, Letter
 from jetcluster.consumer.state.turn import BURIED, BURY, Op
 from jetcluster.errors import ApiError
+from jetcluster.model.codec import dumps
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.commands import CommandError
 from jetcluster.stream.ports import SIDE_LETTERS
@@ -260,6 +261,19 @@ def test_letters_are_in_the_archive_of_a_stream(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(archived, "MAX_LETTER_TEXT_BYTES", 2)
     restored(cut, found, **LETTER)
     assert [one.text for one in cut.state().letters.by_seq.values()] == [b"", b""]
+
+
+@pytest.mark.parametrize("text", [b"\x01" * 64, b"\xff" * 64, "\U0001f600".encode() * 16, b'"' * 256])
+def test_texts_are_counted_as_they_are_in_an_archive(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archived, "MAX_LETTER_TEXT_BYTES", 1000)
+    n = node()
+    bury(n, *[(seq, TERMINATED, text) for seq in range(1, 7)])
+    found = archived.encode(n.state())
+    texts = [row[4] for row in found["jetcluster"]["letters"] if row[4]]
+    assert texts and len(dumps(texts)) <= 1000 + 3 * len(texts) + 2
+    found["jetcluster"]["letters"] = [[seq, TERMINATED, 1, 5, text.decode("utf-8", "replace")] for seq in range(1, 7)]
+    kept = [row[4] for row in archived.decode(found)["letters"]]
+    assert kept == texts + [""] * (6 - len(texts)), "the same when it is read"
 
 
 def test_odd_letters_of_an_archive_do_no_harm() -> None:
