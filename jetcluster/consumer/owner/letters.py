@@ -8,6 +8,7 @@ since the target knows its id; later it is looked for first (`letter_search`).
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
@@ -18,6 +19,7 @@ from jetcluster.consumer.owner.letter_search import LetterSearch, SearchError, S
 from jetcluster.consumer.state.letters import MAX_LETTERS, TERMINATED, Letter
 from jetcluster.consumer.state.turn import BURIED
 from jetcluster.model.times import SECOND, rfc3339
+from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.records import NamedTuple
@@ -30,6 +32,13 @@ ANSWER_NS: Final = 5 * SECOND
 MIN_PAUSE_NS: Final = SECOND
 MAX_PAUSE_NS: Final = 30 * SECOND
 """Pauses between failures in a row double."""
+LEVEL_PAUSE_NS: Final = SECOND
+"""Time after which it looks again whether all replicas understand the ops of letters."""
+TELL_AGAIN_NS: Final = 60 * SECOND
+"""Time between two advisories that letters begin to fail."""
+MAX_ERROR_BYTES: Final = 200
+"""A target's error is shown up to here."""
+NOT_IN_FORCE: Final = "dead_letter of the configuration is not valid in this version"
 WINDOW_KNOWN_NS: Final = 60 * SECOND
 """An update of the target may change its duplicate window: it is asked for again."""
 MAX_ANSWERS: Final = 4 * MAX_IN_FLIGHT
@@ -40,6 +49,7 @@ _DROPPED: Final = (
     b"nats-expected-", b"nats-ttl", b"nats-rollup", b"nats-schedule", b"nats-batch", b"nats-incr", b"nats-dead-letter-",
 )  # fmt: skip
 """Beginnings of headers that steer a publish, or are of an earlier letter."""
+_BREAKS: Final = re.compile(rb"[\r\n]+")
 _REASONS: Final = {TERMINATED: b"terminated"}
 
 
@@ -61,9 +71,10 @@ class _Doubt(NamedTuple):
 class LetterPublisher:
     """The letters of one owned consumer."""
 
-    __slots__ = ("_answers", "_doubts", "_failures", "_in_flight", "_inbox", "_memory", "_not_before", "_number",
-                 "_owner", "_queue", "_search", "_search_began", "_search_until", "_size", "_stored", "_stream",
-                 "_subscription", "_window", "_window_until", "last_error")  # fmt: skip
+    __slots__ = ("_answers", "_confirming", "_doubts", "_failures", "_in_flight", "_inbox", "_memory", "_not_before",
+                 "_number", "_owner", "_queue", "_search", "_search_began", "_search_until", "_size", "_stored",
+                 "_stream", "_subscription", "_target", "_tell_after", "_window", "_window_until",
+                 "last_error")  # fmt: skip
 
     def __init__(self, owner: DeliveryContext, stream: str) -> None:
         self._owner = owner
@@ -82,6 +93,8 @@ class LetterPublisher:
         """The last failure, "" after a success."""
         self._failures = 0
         self._not_before = 0
+        self._tell_after = 0
+        self._target = self._subject()
         self._forget()
 
     def _forget(self) -> None:
@@ -90,20 +103,61 @@ class LetterPublisher:
         self._in_flight: dict[bytes, _Try] = {}
         self._size = 0
         self._stored: list[int] = []
-        """Confirmed ones that the log does not have yet."""
+        """Confirmed ones that are not on their way into the log yet."""
+        self._confirming: OrderedSet[int] = OrderedSet()
+        """Confirmed ones whose BURIED is under way."""
         self._search: LetterSearch | None = None
         self._search_began = self._search_until = 0
 
-    def reset(self) -> None:
-        """Continue from the replicated state. Whoever owned the consumer may have sent each letter until now."""
+    def reset(self, *, again: bool = False) -> None:
+        """Continue from the replicated state. `again`: this owner only lost ops, so its tries are all there were.
+        Otherwise whoever owned the consumer may have sent each letter until now."""
+        if again:
+            self._resume()
+            return
         self._forget()
         self._answers.clear()
-        now = self._owner.clock.time_ns()
-        for seq, letter in self._owner.state.letters.by_seq.items():
-            self._queue.append(seq)
-            self._doubts[seq] = _Doubt(letter.time, now)
+        self._take_up(self._owner.state.letters.by_seq)
         if self._queue:
             self._owner.run_soon()
+
+    def configured(self) -> None:
+        """Follow new `state.rules`: all that is not confirmed goes to the new target. The old one may have some of it:
+        what is under way now."""
+        if self._subject() == self._target:
+            return
+        self._take_answers(self._owner.clock.time_ns())
+        self._target = self._subject()
+        confirmed = OrderedSet([*self._confirming, *self._stored])
+        self._window = self._window_until = self._failures = self._not_before = 0
+        self.last_error = ""
+        self.reset()
+        letters = self._owner.state.letters.by_seq
+        self._confirming.update(dict.fromkeys(seq for seq in confirmed if seq in letters))
+        self._queue = deque(seq for seq in letters if seq not in confirmed)
+        for seq in confirmed:
+            self._doubts.pop(seq, None)
+
+    def _subject(self) -> str:
+        wish = self._owner.state.rules.letters
+        return "" if wish is None else wish.subject
+
+    def _resume(self) -> None:
+        """Confirm again what was confirmed, and send letters besides whose BURY was applied without notice."""
+        letters = self._owner.state.letters.by_seq
+        self._stored += [seq for seq in self._confirming if seq in letters]
+        self._confirming.clear()
+        known = {*self._queue, *self._stored, *[tried.seq for tried in self._in_flight.values()]}
+        self._take_up([seq for seq in letters if seq not in known])
+        if letters:
+            self._owner.run_soon()
+
+    def _take_up(self, seqs: Iterable[int]) -> None:
+        """Send letters that may have been sent at any time until now."""
+        now = self._owner.clock.time_ns()
+        for seq in seqs:
+            self._queue.append(seq)
+            self._doubts[seq] = _Doubt(self._owner.state.letters.by_seq[seq].time, now)
 
     def stop(self) -> None:
         if self._subscription is not None:
@@ -116,6 +170,11 @@ class LetterPublisher:
         letters = self._owner.state.letters
         self._queue.extend(seq for seq in seqs if seq in letters)
         self._owner.run_soon()
+
+    def logged(self, seqs: Iterable[int]) -> None:
+        """Note that the log has BURIED for `seqs`."""
+        for seq in seqs:
+            self._confirming.discard(seq)
 
     @property
     def trouble(self) -> str:
@@ -133,15 +192,25 @@ class LetterPublisher:
         """Take answers, and send what may be sent. Raises DamagedError."""
         if not self._owner.state.letters and not self._answers:
             return
+        self._take_answers(now)
+        if self._owner.state.rules.letters is None:
+            self.last_error = NOT_IN_FORCE if self._owner.state.letters else ""
+            return
+        self._expire(now)
+        if not self._owner.buries:  # an older server came: its replica would stop at BURIED, so nothing is sent either
+            self._owner.wake_at(now + LEVEL_PAUSE_NS)
+        else:
+            if self._stored:
+                stored, self._stored = self._stored, []
+                self._confirming.update(dict.fromkeys(stored))
+                self._owner.submit(BURIED, stored)
+            self._send_some(now)
+        self._rearm(now)
+
+    def _take_answers(self, now: int) -> None:
         answers, self._answers = self._answers, []
         for subject, headers, payload in answers:
             self._answered(subject, headers, payload, now)
-        self._expire(now)
-        if self._stored:
-            stored, self._stored = self._stored, []
-            self._owner.submit(BURIED, stored)
-        self._send_some(now)
-        self._rearm(now)
 
     def _rearm(self, now: int) -> None:
         """Request the next tick: the owner forgets later ones with each."""
@@ -192,7 +261,9 @@ class LetterPublisher:
         self._pause(error, now)
 
     def _pause(self, error: str, now: int) -> None:
-        if not self.last_error:
+        error = error.encode("utf-8", "replace")[:MAX_ERROR_BYTES].decode("utf-8", "ignore")
+        if not self.last_error and now >= self._tell_after:
+            self._tell_after = now + TELL_AGAIN_NS
             self._owner.advise.letters_fail(len(self._owner.state.letters), error)
         self.last_error = error
         pause = min(MIN_PAUSE_NS << min(self._failures, 6), MAX_PAUSE_NS)
@@ -223,8 +294,7 @@ class LetterPublisher:
 
     def _send(self, seq: int, letter: Letter, now: int) -> None:
         owner, wish = self._owner, self._owner.state.rules.letters
-        if wish is None:  # an update takes it away, and the letters with it
-            return
+        assert wish is not None
         columns = owner.selection.read([seq])
         subject, block, payload = (
             (columns.subjects[0], columns.headers[0], columns.payloads[0]) if columns.seqs else (b"", b"", b"")
@@ -249,18 +319,14 @@ class LetterPublisher:
         return self._inbox + b"%d" % self._number
 
     def id_of(self, seq: int) -> bytes:
-        """Return the message id of a letter, the same for each owner and time."""
+        """Return the message id of the letter that waits for `seq`, the same for each owner and try. After a reset of
+        the consumer the same message may be given up once more: that is another letter."""
         state = self._owner.state
-        return f"dl:{self._stream}:{state.name}:{state.created}:{seq}".encode()
+        return f"dl:{self._stream}:{state.name}:{state.created}:{seq}:{state.letters.by_seq[seq].time}".encode()
 
     def _headers(self, seq: int, letter: Letter, subject: bytes, block: bytes) -> bytes:
-        pairs = [(b"Nats-Msg-Id", self.id_of(seq))]
-        for key, value in header_block.parse(block):
-            if key.lower() == b"nats-msg-id":
-                pairs.append((_PREFIX + b"Msg-Id", value))
-            elif not key.lower().startswith(_DROPPED):
-                pairs.append((key, value))
-        pairs += [
+        pairs = [
+            (b"Nats-Msg-Id", self.id_of(seq)),
             (_PREFIX + b"Stream", self._stream.encode()),
             (_PREFIX + b"Consumer", self._owner.state.name.encode()),
             (_PREFIX + b"Sequence", b"%d" % seq),
@@ -272,17 +338,17 @@ class LetterPublisher:
             text = letter.text.decode("utf-8", "replace")
             pairs.append((_PREFIX + b"Term-Reason", " ".join(text.split()).encode()))
         pairs.append((_PREFIX + b"Subject", subject) if subject else (_PREFIX + b"Removed", b"true"))
-        return header_block.build(pairs)
+        return header_block.build(pairs + _copied(block))
 
     # -- letters that may be stored already ---------------------------------------------------------------------------
 
     def _begin_search(self, now: int) -> None:
         owner, wish = self._owner, self._owner.state.rules.letters
-        if wish is None:
-            return
+        assert wish is not None
         oldest = min(doubt.first for doubt in self._doubts.values())
         pattern = wish.filter_of(self._stream, owner.state.name)
-        wanted = {self.id_of(seq) for seq in self._doubts}
+        letters = owner.state.letters
+        wanted = {self.id_of(seq) for seq in self._doubts if seq in letters}
         self._search = LetterSearch(owner.bus, self._next_reply, self._memory, pattern, oldest, wanted)
         self._search_began = now
         self._search_until = now + ANSWER_NS
@@ -310,7 +376,7 @@ class LetterPublisher:
         found, self._window = result
         self._window_until = now + WINDOW_KNOWN_NS
         began, self._search = self._search_began, None
-        waiting = set(self._queue)
+        waiting = self._owner.state.letters.by_seq.keys() & set(self._queue)
         stored = {seq for seq in self._doubts if seq in waiting and self.id_of(seq) in found}
         for seq in stored:
             self._succeeded(seq)
@@ -325,6 +391,19 @@ class LetterPublisher:
         }
         if self._queue and self._queue[0] in self._doubts and self._window < 2 * ANSWER_NS:
             self._not_before = now + MIN_PAUSE_NS
+
+
+def _copied(block: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers that a letter has from its message. A bare CR or LF would begin a header for some readers,
+    and a publisher could imitate the letter's own."""
+    pairs: list[tuple[bytes, bytes]] = []
+    for key, value in header_block.parse(block):
+        name = key.strip().lower()
+        if name == b"nats-msg-id":
+            key = _PREFIX + b"Msg-Id"
+        if name and not name.startswith(_DROPPED) and not _BREAKS.search(key):
+            pairs.append((key, _BREAKS.sub(b" ", value)))
+    return pairs
 
 
 def _error_of(headers: bytes, payload: bytes) -> str:
