@@ -45,7 +45,7 @@ _DELAY: Final = re.compile(rb'\{\s*"delay"\s*:\s*([0-9]{1,18})\s*\}')
 class AckBatch:
     """All acks of one kind in one turn, as the token of their op."""
 
-    __slots__ = ("details", "kind", "replies", "value")
+    __slots__ = ("asking", "details", "kind", "replies", "value")
 
     def __init__(self, kind: int) -> None:
         self.kind = kind
@@ -53,6 +53,8 @@ class AckBatch:
         """The op's value."""
         self.replies: list[bytes] = []
         """Reply subjects that get an empty message once the op is applied."""
+        self.asking: list[int] = []
+        """The sequence of each of `replies`; not of acks."""
         self.details: dict[int, tuple[bytes, bytes]] = {}
         """Sequence -> (tail of the ack subject from the delivery count on, rest of the payload)."""
 
@@ -175,6 +177,7 @@ class Acks:
         batch.details[seq] = numbers, more
         if reply:
             batch.replies.append(reply)
+            batch.asking.append(seq)
 
     # -- to the log -------------------------------------------------------------------------------------------------
 
@@ -221,19 +224,31 @@ class Acks:
             batch.value = [seq for seq in batch.details if seq in pending]
         letters = self._owner.state.rules.letters
         if batch.kind == TERM and letters is not None and letters.on_term:
-            if not self._owner.may_bury(len(batch.value)):
-                return  # without an answer: it does not count, and the messages come again
             texts = ((seq, batch.details[seq][1][:MAX_TEXT_BYTES]) for seq in batch.details if seq in pending)
             batch.kind, batch.value = BURY, [(seq, TERMINATED, text) for seq, text in texts]
         self._submit(batch)
 
     def _submit(self, batch: AckBatch) -> None:
         """Log the acks, or only answer them when they change nothing and no earlier answer is in flight."""
+        if batch.kind == BURY:
+            self._fit(batch)
         if batch.value or (batch.replies and self.in_flight):
             self.in_flight.append(batch)
             self._owner.submit(batch.kind, batch.value, batch)
         else:
             self._answer(batch)
+
+    def _fit(self, batch: AckBatch) -> None:
+        """Take out what may not become a letter now, without an answer: it does not count, and the messages come
+        again. Also for what was lost: an older server may have come since."""
+        left_out = {one[0] for one in batch.value[self._owner.room_to_bury :]}  # type: ignore[index]
+        if left_out:
+            batch.value = [one for one in batch.value if one[0] not in left_out]  # type: ignore[index,assignment]
+            asked = zip(batch.asking[:MAX_TERMS_PER_OP], batch.replies[:MAX_TERMS_PER_OP], strict=True)
+            answers = [pair for pair in asked if pair[0] not in left_out]
+            batch.asking, batch.replies = [seq for seq, _ in answers], [reply for _, reply in answers]
+        if not batch.value:
+            batch.kind = TERM
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
         """Answer the acks of an applied op of `KINDS`, and redeliver what was NAKed."""

@@ -14,7 +14,7 @@ from jetcluster.consumer.owner.scheduler import OwnerWakes
 from jetcluster.consumer.owner.selection import Selection
 from jetcluster.consumer.state.letters import MAX_LETTERS
 from jetcluster.consumer.state.state import ConsumerState
-from jetcluster.consumer.state.turn import DELIVER, FIRST, Value, delivered_by
+from jetcluster.consumer.state.turn import BURY, DELIVER, FIRST, Value, delivered_by
 from jetcluster.model import advisory as events
 from jetcluster.model.advisory import Event
 from jetcluster.protocol.bus import Bus, Origin
@@ -111,6 +111,7 @@ class DeliveryContext:
         "_around",
         "ack_prefixes",
         "advise",
+        "burying",
         "bus",
         "clock",
         "may_order_by_key",
@@ -150,17 +151,26 @@ class DeliveryContext:
         self.selection = Selection(state, around.messages, around.clock)
         self.used_at = around.clock.time_ns()
         """Unix nanoseconds of the last use by a client."""
+        self.burying = 0
+        """Messages of BURYs under way."""
         self.sent_sseq = 0
         """Messages up to here may have reached the client before the log has their delivery."""
 
-    def may_bury(self, count: int) -> bool:
-        """Return True when so many messages may become dead letters now."""
-        room = MAX_LETTERS - len(self.state.letters)
-        return count <= room and self._around.buries()
+    @property
+    def buries(self) -> bool:
+        """True while all replicas understand BURY and BURIED: an older server may come at any time."""
+        return self._around.buries()
+
+    @property
+    def room_to_bury(self) -> int:
+        """Number of messages that may become dead letters now, besides those that are about to."""
+        return max(0, MAX_LETTERS - len(self.state.letters) - self.burying) if self.buries else 0
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         """Put an op into the log; it returns to the `applied` of the delivery or the acks."""
         if kind in FIRST:
             self.selection.ops_in_flight += 1
             self.selection.in_flight += len(value if kind == DELIVER else delivered_by(kind, value))  # type: ignore[arg-type]
+        elif kind == BURY:
+            self.burying += len(value)  # type: ignore[arg-type]
         self._around.turns.submit(kind, value, token)

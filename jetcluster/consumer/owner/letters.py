@@ -8,6 +8,7 @@ since the target knows its id; later it is looked for first (`letter_search`).
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
@@ -18,6 +19,7 @@ from jetcluster.consumer.owner.letter_search import LetterSearch, SearchError, S
 from jetcluster.consumer.state.letters import MAX_LETTERS, TERMINATED, Letter
 from jetcluster.consumer.state.turn import BURIED
 from jetcluster.model.times import SECOND, rfc3339
+from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.records import NamedTuple
@@ -32,6 +34,8 @@ MAX_PAUSE_NS: Final = 30 * SECOND
 """Pauses between failures in a row double."""
 WINDOW_KNOWN_NS: Final = 60 * SECOND
 """An update of the target may change its duplicate window: it is asked for again."""
+LEVEL_PAUSE_NS: Final = SECOND
+"""Time after which it looks again whether all replicas understand the ops of letters."""
 MAX_ANSWERS: Final = 4 * MAX_IN_FLIGHT
 """Answers taken in one turn; what is beyond counts as lost."""
 
@@ -40,6 +44,7 @@ _DROPPED: Final = (
     b"nats-expected-", b"nats-ttl", b"nats-rollup", b"nats-schedule", b"nats-batch", b"nats-incr", b"nats-dead-letter-",
 )  # fmt: skip
 """Beginnings of headers that steer a publish, or are of an earlier letter."""
+_BREAKS: Final = re.compile(rb"[\r\n]+")
 _REASONS: Final = {TERMINATED: b"terminated"}
 
 
@@ -61,9 +66,9 @@ class _Doubt(NamedTuple):
 class LetterPublisher:
     """The letters of one owned consumer."""
 
-    __slots__ = ("_answers", "_doubts", "_failures", "_in_flight", "_inbox", "_memory", "_not_before", "_number",
-                 "_owner", "_queue", "_search", "_search_began", "_search_until", "_size", "_stored", "_stream",
-                 "_subscription", "_window", "_window_until", "last_error")  # fmt: skip
+    __slots__ = ("_answers", "_confirming", "_doubts", "_failures", "_in_flight", "_inbox", "_memory", "_not_before",
+                 "_number", "_owner", "_queue", "_search", "_search_began", "_search_until", "_size", "_stored",
+                 "_stream", "_subscription", "_window", "_window_until", "last_error")  # fmt: skip
 
     def __init__(self, owner: DeliveryContext, stream: str) -> None:
         self._owner = owner
@@ -90,12 +95,18 @@ class LetterPublisher:
         self._in_flight: dict[bytes, _Try] = {}
         self._size = 0
         self._stored: list[int] = []
-        """Confirmed ones that the log does not have yet."""
+        """Confirmed ones that are not on their way into the log yet."""
+        self._confirming: OrderedSet[int] = OrderedSet()
+        """Confirmed ones whose BURIED is under way."""
         self._search: LetterSearch | None = None
         self._search_began = self._search_until = 0
 
-    def reset(self) -> None:
-        """Continue from the replicated state. Whoever owned the consumer may have sent each letter until now."""
+    def reset(self, *, again: bool = False) -> None:
+        """Continue from the replicated state. `again`: this owner only lost ops, so its tries are all there were.
+        Otherwise whoever owned the consumer may have sent each letter until now."""
+        if again:
+            self._resume()
+            return
         self._forget()
         self._answers.clear()
         now = self._owner.clock.time_ns()
@@ -103,6 +114,19 @@ class LetterPublisher:
             self._queue.append(seq)
             self._doubts[seq] = _Doubt(letter.time, now)
         if self._queue:
+            self._owner.run_soon()
+
+    def _resume(self) -> None:
+        """Confirm again what was confirmed, and send letters besides whose BURY was applied without notice."""
+        letters = self._owner.state.letters.by_seq
+        self._stored += [seq for seq in self._confirming if seq in letters]
+        self._confirming.clear()
+        known = {*self._queue, *self._stored, *[tried.seq for tried in self._in_flight.values()]}
+        now = self._owner.clock.time_ns()
+        for seq in [seq for seq in letters if seq not in known]:
+            self._queue.append(seq)
+            self._doubts[seq] = _Doubt(letters[seq].time, now)
+        if letters:
             self._owner.run_soon()
 
     def stop(self) -> None:
@@ -122,6 +146,11 @@ class LetterPublisher:
         """For people, the reason why letters wait: a search, or the end of the last failure; "" for nothing."""
         return self.last_error if self._search is None else self._search.at
 
+    def logged(self, seqs: Iterable[int]) -> None:
+        """Note that the log has BURIED for `seqs`."""
+        for seq in seqs:
+            self._confirming.discard(seq)
+
     # -- answers ------------------------------------------------------------------------------------------------------
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
@@ -137,10 +166,14 @@ class LetterPublisher:
         for subject, headers, payload in answers:
             self._answered(subject, headers, payload, now)
         self._expire(now)
-        if self._stored:
-            stored, self._stored = self._stored, []
-            self._owner.submit(BURIED, stored)
-        self._send_some(now)
+        if not self._owner.buries:  # an older server came: its replica would stop at BURIED, so nothing is sent either
+            self._owner.wake_at(now + LEVEL_PAUSE_NS)
+        else:
+            if self._stored:
+                stored, self._stored = self._stored, []
+                self._confirming.update(dict.fromkeys(stored))
+                self._owner.submit(BURIED, stored)
+            self._send_some(now)
         self._rearm(now)
 
     def _rearm(self, now: int) -> None:
@@ -249,18 +282,14 @@ class LetterPublisher:
         return self._inbox + b"%d" % self._number
 
     def id_of(self, seq: int) -> bytes:
-        """Return the message id of a letter, the same for each owner and time."""
+        """Return the message id of the letter that waits for `seq`, the same for each owner and try. After a reset of
+        the consumer the same message may be given up once more: that is another letter."""
         state = self._owner.state
-        return f"dl:{self._stream}:{state.name}:{state.created}:{seq}".encode()
+        return f"dl:{self._stream}:{state.name}:{state.created}:{seq}:{state.letters.by_seq[seq].time}".encode()
 
     def _headers(self, seq: int, letter: Letter, subject: bytes, block: bytes) -> bytes:
-        pairs = [(b"Nats-Msg-Id", self.id_of(seq))]
-        for key, value in header_block.parse(block):
-            if key.lower() == b"nats-msg-id":
-                pairs.append((_PREFIX + b"Msg-Id", value))
-            elif not key.lower().startswith(_DROPPED):
-                pairs.append((key, value))
-        pairs += [
+        pairs = [
+            (b"Nats-Msg-Id", self.id_of(seq)),
             (_PREFIX + b"Stream", self._stream.encode()),
             (_PREFIX + b"Consumer", self._owner.state.name.encode()),
             (_PREFIX + b"Sequence", b"%d" % seq),
@@ -272,7 +301,7 @@ class LetterPublisher:
             text = letter.text.decode("utf-8", "replace")
             pairs.append((_PREFIX + b"Term-Reason", " ".join(text.split()).encode()))
         pairs.append((_PREFIX + b"Subject", subject) if subject else (_PREFIX + b"Removed", b"true"))
-        return header_block.build(pairs)
+        return header_block.build(pairs + _copied(block))
 
     # -- letters that may be stored already ---------------------------------------------------------------------------
 
@@ -282,7 +311,8 @@ class LetterPublisher:
             return
         oldest = min(doubt.first for doubt in self._doubts.values())
         pattern = wish.filter_of(self._stream, owner.state.name)
-        wanted = {self.id_of(seq) for seq in self._doubts}
+        letters = owner.state.letters
+        wanted = {self.id_of(seq) for seq in self._doubts if seq in letters}
         self._search = LetterSearch(owner.bus, self._next_reply, self._memory, pattern, oldest, wanted)
         self._search_began = now
         self._search_until = now + ANSWER_NS
@@ -310,7 +340,7 @@ class LetterPublisher:
         found, self._window = result
         self._window_until = now + WINDOW_KNOWN_NS
         began, self._search = self._search_began, None
-        waiting = set(self._queue)
+        waiting = self._owner.state.letters.by_seq.keys() & set(self._queue)
         stored = {seq for seq in self._doubts if seq in waiting and self.id_of(seq) in found}
         for seq in stored:
             self._succeeded(seq)
@@ -325,6 +355,19 @@ class LetterPublisher:
         }
         if self._queue and self._queue[0] in self._doubts and self._window < 2 * ANSWER_NS:
             self._not_before = now + MIN_PAUSE_NS
+
+
+def _copied(block: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers that a letter has from its message. A bare CR or LF would begin a header for some readers,
+    and a publisher could imitate the letter's own."""
+    pairs: list[tuple[bytes, bytes]] = []
+    for key, value in header_block.parse(block):
+        name = key.strip().lower()
+        if name == b"nats-msg-id":
+            key = _PREFIX + b"Msg-Id"
+        if name and not name.startswith(_DROPPED) and not _BREAKS.search(key):
+            pairs.append((key, _BREAKS.sub(b" ", value)))
+    return pairs
 
 
 def _error_of(headers: bytes, payload: bytes) -> str:

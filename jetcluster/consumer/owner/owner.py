@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final
 
 from jetcluster.consumer.owner import acks, statuses
@@ -59,8 +60,8 @@ LOOK_UP_AGAIN_NS: Final = 2_000_000
 class ConsumerOwner(DeliveryContext):
     """One consumer at its owner."""
 
-    __slots__ = ("_ahead", "_deferred", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "_unchecked",
-                 "_unserved", "acks", "delivery", "letters")  # fmt: skip
+    __slots__ = ("_ahead", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "_unchecked", "_unserved", "acks",
+                 "deferred", "delivery", "letters")  # fmt: skip
 
     def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
         """Raises DamagedError."""
@@ -69,8 +70,8 @@ class ConsumerOwner(DeliveryContext):
         push = state.rules.push
         self.delivery: Delivery = PushDelivery(self, self.acks.settle) if push else PullDelivery(self)
         self.letters = LetterPublisher(self, around.stream)
-        self._deferred: list[int] = []
-        """Messages to be given up for which no letter may be added now."""
+        self.deferred: dict[int, int] = {}
+        """Messages to be given up for which no letter may be added now -> when to try again, ascending."""
         self._subscriptions: list[Subscription] = []
         self._unserved = False
         """True while the last run left messages and readers."""
@@ -142,11 +143,13 @@ class ConsumerOwner(DeliveryContext):
     def reset(self) -> None:
         """Continue from the replicated state: ops not applied yet are lost, or the consumer was reset."""
         self.selection.reset()
-        self.acks.reset(again=self.state.epoch == self._epoch)
+        self.burying = 0
+        again = self.state.epoch == self._epoch
+        self.acks.reset(again=again)
         self._epoch = self.state.epoch
         self.delivery.reset()
-        self._deferred.clear()
-        self.letters.reset()
+        self.deferred.clear()
+        self.letters.reset(again=again)
         self._skip_at = 0
         self._look_up_pending()
         self._rearm(self.clock.time_ns())
@@ -243,9 +246,8 @@ class ConsumerOwner(DeliveryContext):
         self._look_up_some()
         if self.state.letters:
             self.letters.run(now)
-        if self._deferred:
-            deferred, self._deferred = self._deferred, []
-            self._give_up(self.selection.redelivery.enqueue(deferred))
+        if self.deferred:
+            self._give_up_deferred(now)
         if 0 < self.selection.redelivery.next_due <= now - self._ahead:
             self._give_up(self.selection.redelivery.expire(now - self._ahead))
             if self.delivery.wants_messages:
@@ -273,10 +275,16 @@ class ConsumerOwner(DeliveryContext):
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
         """Take the outcome of an op of this owner that was applied here."""
-        if kind in _SETTLING and self.selection.keys is not None and isinstance(outcome, SettledMessages):
-            self.selection.keys.settle(outcome.seqs)
-        if kind == BURY and isinstance(outcome, SettledMessages):
-            self.letters.added(outcome.seqs)
+        if kind in _SETTLING and isinstance(outcome, SettledMessages):
+            if self.selection.keys is not None:
+                self.selection.keys.settle(outcome.seqs)
+            if self.deferred:
+                for seq in outcome.seqs:
+                    self.deferred.pop(seq, None)
+        if kind == BURY:
+            self.burying -= len(value)  # type: ignore[arg-type]
+            if isinstance(outcome, SettledMessages):
+                self.letters.added(outcome.seqs)
         if kind in acks.KINDS and token is not None:
             self.acks.applied(kind, value, outcome, token)
             if self.delivery.wants_messages:
@@ -306,6 +314,7 @@ class ConsumerOwner(DeliveryContext):
             if self.delivery.wants_messages:
                 self.run_soon()  # a key is free, or max_ack_pending has room
         elif kind == BURIED:
+            self.letters.logged(value)  # type: ignore[arg-type]
             self._wake_due()
         elif kind != SKIP:
             self.delivery.applied(kind, value, outcome, token)
@@ -387,13 +396,24 @@ class ConsumerOwner(DeliveryContext):
         if wish is None or not wish.on_max_deliver:
             self._submit_in_parts(EXHAUSTED, seqs)
             return
-        for at in range(0, len(seqs), MAX_SETTLED_PER_OP):
-            part = seqs[at : at + MAX_SETTLED_PER_OP]
-            if self.may_bury(len(part)):
-                self.submit(BURY, [(seq, MAX_DELIVER, b"") for seq in part])
-            else:
-                self._deferred += part
-                self.wake_at(self.clock.time_ns() + DEFERRED_NS)
+        room = self.room_to_bury
+        for at in range(0, min(len(seqs), room), MAX_SETTLED_PER_OP):
+            part = seqs[at : min(room, at + MAX_SETTLED_PER_OP)]
+            self.submit(BURY, [(seq, MAX_DELIVER, b"") for seq in part])
+        if len(seqs) > room:
+            at = self.clock.time_ns() + DEFERRED_NS
+            for seq in seqs[room:]:
+                self.deferred.setdefault(seq, at)
+            self.wake_at(at)
+
+    def _give_up_deferred(self, now: int) -> None:
+        due = list(takewhile(lambda seq: self.deferred[seq] <= now, self.deferred))
+        for seq in due:
+            del self.deferred[seq]
+        if due:
+            self._give_up(self.selection.redelivery.enqueue(due))
+        if self.deferred:
+            self.wake_at(next(iter(self.deferred.values())))
 
     def _submit_in_parts(self, kind: int, seqs: Sequence[int]) -> None:
         for at in range(0, len(seqs), MAX_SETTLED_PER_OP):

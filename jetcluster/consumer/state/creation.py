@@ -135,6 +135,8 @@ def check_update(
     if rules.max_deliver and len(rules.backoff) > rules.max_deliver:
         return errors.by_code(10116)
     if stream.retention == WORKQUEUE and not rules.direct:
+        if state.letters and rules.letters is not None and set(rules.filters) != set(state.rules.filters):
+            return _refused("filters can not be updated while dead letters wait")  # others would get their messages
         others = (other for other in all_states if other is not state)
         return None if _unique(rules, others) else errors.by_code(10100)
     return None

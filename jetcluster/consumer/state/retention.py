@@ -41,11 +41,13 @@ class ConsumerRetention:
         self._takers: dict[bytes, list[ConsumerState]] = {}
         self._literal: dict[bytes, list[ConsumerState]] = {}
         self._wants_all: list[ConsumerState] = []
+        self._burying: list[ConsumerState] = []
+        """Consumers with dead letters."""
         self._index_of_wildcards = _new_index()
         self._indexed = False
 
     def consumers_changed(self) -> None:
-        """Note that a consumer was added, removed, or got other filters."""
+        """Note that a consumer was added, removed, or got other filters or dead letters."""
         self._indexed = False
 
     def stored(self, first_seq: int, last_seq: int) -> None:
@@ -129,8 +131,16 @@ class ConsumerRetention:
             self._store.delete_all(doomed)
 
     def wanted(self, seq: int, subject: bytes) -> bool:
-        """Return True when a consumer has yet to get or ack the message at `seq`."""
-        return any(state.wants(seq) for state in self._takers_of(subject))
+        """Return True when a consumer has yet to get or ack the message at `seq`, or its letter waits: also with one
+        whose filters were others then."""
+        return any(state.wants(seq) for state in self._takers_of(subject)) or any(
+            seq in state.letters.by_seq for state in self._burying
+        )
+
+    def forgotten(self, seqs: Sequence[int]) -> None:
+        """Remove messages whose letters are forgotten, if no consumer wants them. A work queue keeps them."""
+        if self.policy == INTEREST and seqs:
+            self._sift(sorted(seqs))
 
     def _alone(self, state: ConsumerState, highest: int) -> bool:
         """Return True when certainly no other consumer wants a message up to `highest`."""
@@ -180,8 +190,11 @@ class ConsumerRetention:
         self._takers.clear()
         self._literal.clear()
         self._wants_all.clear()
+        self._burying.clear()
         self._index_of_wildcards = _new_index()
         for state in self._consumers.values():
+            if state.rules.letters is not None or state.letters:
+                self._burying.append(state)
             for filter in state.rules.filters:
                 if is_literal(filter):
                     self._literal.setdefault(filter, []).append(state)

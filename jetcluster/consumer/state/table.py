@@ -380,8 +380,8 @@ class ConsumerTable:
         state.set_rules(rules)
         state.row()
         self._dirty[state.cid] = state
+        self._retention.consumers_changed()
         if rules.filters != old.filters:
-            self._retention.consumers_changed()
             self._retention.released(old.filters, state.lowest_wanted(), sift)
         if rules.letters is None and state.letters:
             self._without_letters(state)
@@ -399,6 +399,7 @@ class ConsumerTable:
             (gave_up if letter.reason == MAX_DELIVER else termed).append(seq)
             letters.take(seq)
         self._retention.exhausted(state, gave_up)
+        self._retention.forgotten(gave_up)
         self._retention.settled(state, termed)
 
     def _delete(self, name: str, cid: int, sift: Sift) -> int | ApiError:
@@ -416,6 +417,7 @@ class ConsumerTable:
         state.letters.remove(prefix, self._writers(SIDE_LETTERS)[1])
         self._retention.consumers_changed()
         self._retention.released(state.rules.filters, state.lowest_wanted(), sift)
+        self._retention.forgotten(list(state.letters.by_seq))
         if self.observer is not None:
             self.observer.deleted(state)
         return 1
@@ -445,11 +447,13 @@ class ConsumerTable:
         start = seq or state.view().floor_sseq + 1
         acked = state.unacked.take_up_to(start - 1)[0] if done else []
         wanted = state.lowest_wanted()
+        letters = list(state.letters.by_seq)
         state.restart(start)
         state.check()
         self._dirty[state.cid] = state
         self._retention.settled(state, acked)
         self._retention.released(state.rules.filters, wanted, sift)
+        self._retention.forgotten([seq for seq in letters if seq not in state.letters])
         if self.observer is not None:
             self.observer.reset(state)
         return start

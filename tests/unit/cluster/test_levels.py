@@ -14,7 +14,7 @@ from jetcluster.stream.log import commands
 from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, LEVEL, MANY_MEMBERS_LEVEL, ORDER_PER_KEY_LEVEL
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.consumers import Puller, consumer, filled, owner
+from tests.unit.cluster.consumers import SECOND, Puller, consumer, filled, owner, state
 
 
 @virtual_time
@@ -92,6 +92,29 @@ async def test_dead_letters_wait_until_the_last_replica_is_upgraded() -> None:
         old.raft.levels.own = DEAD_LETTER_LEVEL
         await cluster.until(lambda: all(n.raft.levels.told(old.me) == DEAD_LETTER_LEVEL for n in others))
         await consumer(cluster["A"], "c", **wish)
+
+
+@virtual_time
+async def test_dead_letters_wait_while_an_older_server_is_there_that_came_later() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 2)
+        wish = {"max_deliver": 1, "ack_wait": SECOND, "dead_letter": {"subject": "dead"}}
+        await consumer(cluster["A"], "c", **wish)
+        await Puller(cluster["A"], "S", "c").fetch(1)
+        await cluster.until(lambda: len(state(cluster["A"]).letters) == 1, what="it is given up")
+        old = cluster.followers("S")[0]
+        old.raft.levels.own = DEAD_LETTER_LEVEL - 1
+        others = [node for node in cluster if node is not old]
+        await cluster.until(lambda: all(n.raft.levels.told(old.me) == old.raft.levels.own for n in others))
+        await cluster.create("DEAD")
+        await Puller(cluster["A"], "S", "c").fetch(1)
+        await cluster.never(lambda: not state(cluster["A"]).letters, 40.0, "the older one would stop at it")
+        assert list(state(cluster["A"]).letters.by_seq) == [1] and list(state(cluster["A"]).pending) == [2]
+        assert not cluster.leader("DEAD").replica("DEAD").store.messages
+        old.raft.levels.own = DEAD_LETTER_LEVEL
+        await cluster.until(lambda: not state(cluster["A"]).letters and not state(cluster["A"]).pending, 60.0)
+        assert cluster.leader("DEAD").replica("DEAD").store.messages == 2
+        await cluster.equal("S")
 
 
 @virtual_time

@@ -174,6 +174,8 @@ class Rig(OwnedConsumer):
         self.hold = False
         self.ticks = 0
         self.ahead = 0
+        self.buries = True
+        """All replicas understand the ops of dead letters."""
         self.room: WaitingRoom | None = None
         """The node's, of the next owner."""
         self.when_known: Callable[[Origin, Callable[[], None]], None] | None = None
@@ -196,6 +198,7 @@ class Rig(OwnedConsumer):
             ack_v2=ack_v2,
             replicated=replicated,
             waiting=self.room,
+            buries=lambda: self.buries,
             when_known=self.when_known,
         )
         self.owner.start()

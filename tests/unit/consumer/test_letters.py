@@ -10,6 +10,7 @@ import pytest
 from jetcluster.consumer.state import archived, letters, turn
 from jetcluster.consumer.state.letters import MAX_DELIVER, TERMINATED, Letter
 from jetcluster.consumer.state.turn import BURIED, BURY, Op
+from jetcluster.errors import ApiError
 from jetcluster.model.codec import dumps
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.commands import CommandError
@@ -123,6 +124,53 @@ def test_another_consumer_of_a_stream_with_interest_does_not_take_it_away() -> N
     bury(n, (4, TERMINATED, b""))
     n.op(BURIED, [4])
     assert n.stored() == [1, 2, 4], "B has yet to ack it"
+
+
+def test_other_filters_do_not_take_the_original_away() -> None:
+    """With `interest`. With a work queue they would give it to another consumer, and are refused."""
+
+    def made() -> Node:
+        n = Node({"retention": "interest", "subjects": ["a", "b"]})
+        assert isinstance(n.create(**LETTER, filter_subject="a"), int)
+        assert isinstance(n.create("B", filter_subject="b"), int)
+        n.publish(b"a", b"a", b"b", b"a")
+        n.deliver(1, 2)
+        bury(n, (1, MAX_DELIVER, b""), (2, TERMINATED, b""))
+        assert n.create(action="update", **LETTER, filter_subject="b") == 1
+        assert n.stored() == [1, 2, 3] and waiting(n) == [1, 2]
+        return n
+
+    n = made()
+    n.op(BURIED, [1])
+    assert n.stored() == [2, 3]
+    n.op(BURIED, [2])
+    assert n.stored() == [3]
+    n = made()
+    n.restart()
+    n.delete()
+    assert n.stored() == [3], "nobody else wants them"
+    n = made()
+    assert n.extended(commands.CONSUMER_RESET, {"name": "C", "seq": 1}) == 1
+    assert n.stored() == [3] and waiting(n) == []
+    n = made()
+    assert n.create(action="update", max_deliver=1, filter_subject="b") == 1
+    assert n.stored() == [3] and waiting(n) == []
+
+
+def test_a_work_queue_refuses_other_filters_while_letters_wait() -> None:
+    n = Node({"retention": "workqueue", "subjects": ["a", "b"]})
+    assert isinstance(n.create(**LETTER, filter_subject="a"), int)
+    n.publish(b"a", b"b")
+    n.deliver(1)
+    bury(n, (1, TERMINATED, b""))
+    refused = n.create(action="update", **LETTER, filter_subject="b")
+    assert isinstance(refused, ApiError) and "filters can not be updated while dead letters wait" in refused.description
+    assert n.create(action="update", **{**LETTER, "max_deliver": 4}, filter_subject="a") == 1
+    n.op(BURIED, [1])
+    assert n.create(action="update", **LETTER, filter_subject="b") == 1
+    n.deliver(2)
+    bury(n, (2, TERMINATED, b""))
+    assert n.create(action="update", max_deliver=1, filter_subject="a") == 1, "nothing waits any more"
 
 
 def test_limits_may_take_the_original_and_the_letter_stays() -> None:

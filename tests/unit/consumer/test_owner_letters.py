@@ -11,8 +11,9 @@ import pytest
 from jetcluster.consumer.owner import owner as owner_module
 from jetcluster.consumer.owner.letters import MAX_IN_FLIGHT
 from jetcluster.consumer.state import ops
+from jetcluster.consumer.state.letters import MAX_DELIVER
 from jetcluster.consumer.state.turn import BURIED, BURY, EXHAUSTED, TERM
-from jetcluster.model.times import rfc3339
+from jetcluster.model.times import parse_rfc3339, rfc3339
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.batch import Batch
@@ -127,15 +128,14 @@ def test_a_message_that_is_given_up_is_published_and_then_gone_from_the_log() ->
     r.advance(6)
     ((_, subject, headers, payload),) = target.stored
     assert (subject, payload) == (b"dead.C.s.a", b"work")
-    created = r.state.created
     found = header_block.parse(headers)
     at = dict(found).pop(b"Nats-Dead-Letter-Time")
     assert found == [
-        (b"Nats-Msg-Id", b"dl:S:C:%d:1" % created), (b"A", b"1"), (b"Nats-Dead-Letter-Msg-Id", b"own"), (b"A", b"2"),
+        (b"Nats-Msg-Id", b"dl:S:C:%d:1:%d" % (r.state.created, parse_rfc3339(at.decode()))),
         (b"Nats-Dead-Letter-Stream", b"S"), (b"Nats-Dead-Letter-Consumer", b"C"),
         (b"Nats-Dead-Letter-Sequence", b"1"), (b"Nats-Dead-Letter-Time", at),
         (b"Nats-Dead-Letter-Reason", b"max_deliver"), (b"Nats-Dead-Letter-Deliveries", b"1"),
-        (b"Nats-Dead-Letter-Subject", b"s.a"),
+        (b"Nats-Dead-Letter-Subject", b"s.a"), (b"A", b"1"), (b"Nats-Dead-Letter-Msg-Id", b"own"), (b"A", b"2"),
     ]  # fmt: skip
     assert not r.state.letters and r.node.stored() == [] and len(told) == 1
     assert [kind for kind in r.kinds() if kind in (BURY, BURIED, EXHAUSTED)] == [BURY, BURIED]
@@ -420,3 +420,147 @@ def test_a_paused_consumer_sends_its_letters() -> None:
     target = Target(r)
     r.advance(40)
     assert target.seqs == [1]
+
+
+def buried_in_flight(r: Rig, count: int) -> None:
+    """Letters that the target has, of which the log does not know yet."""
+    r.publish(*[b"s.a"] * count)
+    r.next(batch=count)
+    r.hold = True
+    r.advance(6)
+    assert [kind for kind, _, _ in r.ops] == [BURY]
+    r.commit()
+    r.settle()
+
+
+def test_an_older_server_that_comes_later_never_gets_the_ops() -> None:
+    """Its replica would stop at them. What was confirmed is kept."""
+    r = rig()
+    target = Target(r)
+    buried_in_flight(r, 2)
+    assert [kind for kind, _, _ in r.ops] == [BURIED] * len(r.ops) and r.ops
+    r.buries = False
+    r.lose()
+    r.release()
+    before = len(r.log)
+    r.advance(60)
+    assert len(r.log) == before and list(r.state.letters.by_seq) == [1, 2]
+    r.buries = True
+    r.advance(2)
+    assert not r.state.letters and target.tries == 2
+
+
+def test_a_lost_term_is_not_logged_again_as_a_letter_once_an_older_server_came() -> None:
+    r = rig()
+    target, answers = Target(r), r.bus.listen(b"answer")
+    r.publish(b"s.a")
+    frame = r.next().take()[0]
+    r.hold = True
+    r.ack(frame, b"+TERM", b"answer")
+    assert [kind for kind, _, _ in r.ops] == [BURY]
+    r.buries = False
+    r.lose()
+    r.release()
+    r.advance(20)
+    assert BURY not in r.kinds() and not answers and list(r.state.pending) == [1] and not target.stored
+    r.buries = True
+    r.advance(20)
+    assert target.seqs == [1] and not r.state.pending
+
+
+def test_what_the_log_has_not_yet_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is told that a +TERM counts can rely on it."""
+    from jetcluster.consumer.owner import context
+
+    monkeypatch.setattr(ops, "MAX_LETTERS", 3)
+    monkeypatch.setattr(context, "MAX_LETTERS", 3)
+    r = rig(max_deliver=9)
+    r.publish(*[b"s.a"] * 5)
+    frames = r.next(batch=5).take()
+    answers = {frame.seq: r.bus.listen(b"answer.%d" % frame.seq) for frame in frames}
+    r.hold = True
+    r.ack(frames[0], b"+TERM", b"answer.1")
+    for frame in frames[1:]:
+        r.bus.publish(frame.reply, b"+TERM", b"answer.%d" % frame.seq)
+    r.release()
+    assert list(r.state.letters.by_seq) == [1, 2, 3] and list(r.state.pending) == [4, 5]
+    assert [seq for seq, inbox in answers.items() if inbox] == [1, 2, 3]
+
+
+def test_as_many_are_given_up_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jetcluster.consumer.owner import context
+
+    monkeypatch.setattr(ops, "MAX_LETTERS", 3)
+    monkeypatch.setattr(context, "MAX_LETTERS", 3)
+    r = rig()
+    frames = given_up(r, 5)
+    assert list(r.state.letters.by_seq) == [1, 2, 3] and list(r.state.pending) == [4, 5]
+    for _ in range(20):
+        r.ack(frames[3], b"-NAK")
+    assert list(r.owner.deferred) == [4, 5]
+    r.ack(frames[3])
+    assert list(r.owner.deferred) == [5], "it is settled"
+    target = Target(r)
+    r.advance(60)
+    assert sorted(target.seqs) == [1, 2, 3, 5] and not r.state.letters
+
+
+def test_an_owner_that_only_lost_ops_knows_its_tries() -> None:
+    r = rig()
+    target = Target(r)
+    buried_in_flight(r, 3)
+    assert target.seqs == [1, 2, 3] and [kind for kind, _, _ in r.ops] == [BURIED]
+    r.time.advance(1000)
+    r.lose()
+    r.release()
+    assert not r.state.letters and target.tries == 3 and not target.asked, "confirmed is confirmed"
+    target.gone()
+    given_up(r, 2)
+    r.lose()
+    r.time.advance(1000)
+    target.again()
+    r.advance(40)
+    assert sorted(target.seqs) == [1, 2, 3, 4, 5] and not r.state.letters and not target.asked, "nobody sent them"
+
+
+def test_a_letter_of_which_its_owner_was_not_told_goes_out() -> None:
+    r = rig()
+    target = Target(r)
+    r.publish(b"s.a")
+    r.next()
+    r.node.op(BURY, [(1, MAX_DELIVER, b"")])
+    r.lose()
+    r.advance(10)
+    assert target.seqs == [1] and not r.state.letters
+
+
+def test_a_message_that_is_given_up_again_after_a_reset_is_another_letter() -> None:
+    """Within the target's duplicate window."""
+    r = rig()
+    target = Target(r)
+    given_up(r)
+    assert target.seqs == [1] and not r.state.letters
+    r.node.extended(commands.CONSUMER_RESET, {"name": "C", "seq": 1})
+    r.owner.reset()
+    assert len([frame for frame in r.next().take() if frame.reply]) == 1
+    r.advance(6)
+    assert target.seqs == [1, 1] and not r.state.letters and len(set(target.ids)) == 2
+
+
+def test_a_publisher_cannot_imitate_the_fields_of_a_letter() -> None:
+    """Some clients begin a header at a bare LF, and trim the names."""
+    r = rig()
+    target = Target(r)
+    block = (
+        b"NATS/1.0\r\nA b: 1\nNats-Dead-Letter-Subject: forged\r\nB\nNats-Dead-Letter-Reason: forged\r\n"
+        b"Nats-Dead-Letter-Stream : forged\r\nNats-Msg-Id: own\rNats-Dead-Letter-Stream: forged\r\n\r\n"
+    )
+    r.node.apply(commands.encode_publish(r.node.now, Batch.encode([b"s.a"], [block], [b"work"])))
+    r.next()
+    r.advance(6)
+    headers = target.stored[0][2]
+    assert b"\r" not in headers.replace(b"\r\n", b"") and b"\n" not in headers.replace(b"\r\n", b"")
+    lines = headers.split(b"\r\n")
+    names = [line.partition(b":")[0].strip() for line in lines if b":" in line]
+    assert len(names) == len(set(names)) and not any(line.endswith(b": forged") for line in lines[:8])
+    assert names[-2:] == [b"A b", b"Nats-Dead-Letter-Msg-Id"]
