@@ -77,7 +77,7 @@ def consumer_info(
         found["push_bound"] = True
     if rules.keys is not None or state.unacked.held:
         found["order_per_key"] = {"messages_waiting": state.unacked.held, "keys_waiting": keys_waiting}
-    if rules.letters is not None:
+    if rules.letters is not None or state.letters:
         found["dead_letters"] = _dead_letters(state, letter_error)
     if rules.pause_until > now:
         found["paused"] = True

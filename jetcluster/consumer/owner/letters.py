@@ -36,6 +36,11 @@ WINDOW_KNOWN_NS: Final = 60 * SECOND
 """An update of the target may change its duplicate window: it is asked for again."""
 LEVEL_PAUSE_NS: Final = SECOND
 """Time after which it looks again whether all replicas understand the ops of letters."""
+TELL_AGAIN_NS: Final = 60 * SECOND
+"""Time between two advisories that letters begin to fail."""
+MAX_ERROR_BYTES: Final = 200
+"""A target's error is shown up to here."""
+NOT_IN_FORCE: Final = "dead_letter of the configuration is not valid in this version"
 MAX_ANSWERS: Final = 4 * MAX_IN_FLIGHT
 """Answers taken in one turn; what is beyond counts as lost."""
 
@@ -68,7 +73,8 @@ class LetterPublisher:
 
     __slots__ = ("_answers", "_confirming", "_doubts", "_failures", "_in_flight", "_inbox", "_memory", "_not_before",
                  "_number", "_owner", "_queue", "_search", "_search_began", "_search_until", "_size", "_stored",
-                 "_stream", "_subscription", "_window", "_window_until", "last_error")  # fmt: skip
+                 "_stream", "_subscription", "_target", "_tell_after", "_window", "_window_until",
+                 "last_error")  # fmt: skip
 
     def __init__(self, owner: DeliveryContext, stream: str) -> None:
         self._owner = owner
@@ -87,6 +93,8 @@ class LetterPublisher:
         """The last failure, "" after a success."""
         self._failures = 0
         self._not_before = 0
+        self._tell_after = 0
+        self._target = self._subject()
         self._forget()
 
     def _forget(self) -> None:
@@ -109,12 +117,30 @@ class LetterPublisher:
             return
         self._forget()
         self._answers.clear()
-        now = self._owner.clock.time_ns()
-        for seq, letter in self._owner.state.letters.by_seq.items():
-            self._queue.append(seq)
-            self._doubts[seq] = _Doubt(letter.time, now)
+        self._take_up(self._owner.state.letters.by_seq)
         if self._queue:
             self._owner.run_soon()
+
+    def configured(self) -> None:
+        """Follow new `state.rules`: all that is not confirmed goes to the new target. The old one may have some of it:
+        what is under way now."""
+        if self._subject() == self._target:
+            return
+        self._take_answers(self._owner.clock.time_ns())
+        self._target = self._subject()
+        confirmed = OrderedSet([*self._confirming, *self._stored])
+        self._window = self._failures = self._not_before = 0
+        self.last_error = ""
+        self.reset()
+        letters = self._owner.state.letters.by_seq
+        self._confirming.update(dict.fromkeys(seq for seq in confirmed if seq in letters))
+        self._queue = deque(seq for seq in letters if seq not in confirmed)
+        for seq in confirmed:
+            self._doubts.pop(seq, None)
+
+    def _subject(self) -> str:
+        wish = self._owner.state.rules.letters
+        return "" if wish is None else wish.subject
 
     def _resume(self) -> None:
         """Confirm again what was confirmed, and send letters besides whose BURY was applied without notice."""
@@ -122,12 +148,16 @@ class LetterPublisher:
         self._stored += [seq for seq in self._confirming if seq in letters]
         self._confirming.clear()
         known = {*self._queue, *self._stored, *[tried.seq for tried in self._in_flight.values()]}
-        now = self._owner.clock.time_ns()
-        for seq in [seq for seq in letters if seq not in known]:
-            self._queue.append(seq)
-            self._doubts[seq] = _Doubt(letters[seq].time, now)
+        self._take_up([seq for seq in letters if seq not in known])
         if letters:
             self._owner.run_soon()
+
+    def _take_up(self, seqs: Iterable[int]) -> None:
+        """Send letters that may have been sent at any time until now."""
+        now = self._owner.clock.time_ns()
+        for seq in seqs:
+            self._queue.append(seq)
+            self._doubts[seq] = _Doubt(self._owner.state.letters.by_seq[seq].time, now)
 
     def stop(self) -> None:
         if self._subscription is not None:
@@ -162,9 +192,10 @@ class LetterPublisher:
         """Take answers, and send what may be sent. Raises DamagedError."""
         if not self._owner.state.letters and not self._answers:
             return
-        answers, self._answers = self._answers, []
-        for subject, headers, payload in answers:
-            self._answered(subject, headers, payload, now)
+        self._take_answers(now)
+        if self._owner.state.rules.letters is None:
+            self.last_error = NOT_IN_FORCE if self._owner.state.letters else ""
+            return
         self._expire(now)
         if not self._owner.buries:  # an older server came: its replica would stop at BURIED, so nothing is sent either
             self._owner.wake_at(now + LEVEL_PAUSE_NS)
@@ -175,6 +206,11 @@ class LetterPublisher:
                 self._owner.submit(BURIED, stored)
             self._send_some(now)
         self._rearm(now)
+
+    def _take_answers(self, now: int) -> None:
+        answers, self._answers = self._answers, []
+        for subject, headers, payload in answers:
+            self._answered(subject, headers, payload, now)
 
     def _rearm(self, now: int) -> None:
         """Request the next tick: the owner forgets later ones with each."""
@@ -225,7 +261,9 @@ class LetterPublisher:
         self._pause(error, now)
 
     def _pause(self, error: str, now: int) -> None:
-        if not self.last_error:
+        error = error.encode("utf-8", "replace")[:MAX_ERROR_BYTES].decode("utf-8", "ignore")
+        if not self.last_error and now >= self._tell_after:
+            self._tell_after = now + TELL_AGAIN_NS
             self._owner.advise.letters_fail(len(self._owner.state.letters), error)
         self.last_error = error
         pause = min(MIN_PAUSE_NS << min(self._failures, 6), MAX_PAUSE_NS)
@@ -256,8 +294,7 @@ class LetterPublisher:
 
     def _send(self, seq: int, letter: Letter, now: int) -> None:
         owner, wish = self._owner, self._owner.state.rules.letters
-        if wish is None:  # an update takes it away, and the letters with it
-            return
+        assert wish is not None
         columns = owner.selection.read([seq])
         subject, block, payload = (
             (columns.subjects[0], columns.headers[0], columns.payloads[0]) if columns.seqs else (b"", b"", b"")
@@ -307,8 +344,7 @@ class LetterPublisher:
 
     def _begin_search(self, now: int) -> None:
         owner, wish = self._owner, self._owner.state.rules.letters
-        if wish is None:
-            return
+        assert wish is not None
         oldest = min(doubt.first for doubt in self._doubts.values())
         pattern = wish.filter_of(self._stream, owner.state.name)
         letters = owner.state.letters

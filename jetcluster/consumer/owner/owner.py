@@ -136,6 +136,7 @@ class ConsumerOwner(DeliveryContext):
         self.renderer.headers_only = self.state.rules.headers_only
         self.selection.configured()
         self.delivery.configured()
+        self.letters.configured()
         self.used_at = self.clock.time_ns()
         self._rearm(self.clock.time_ns())
         self.run_soon()

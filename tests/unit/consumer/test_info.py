@@ -117,6 +117,8 @@ def test_dead_letters_that_wait(n: Node) -> None:
     assert info(n)["dead_letters"] == {"waiting": 2, "oldest": at}
     found = consumer_info("S", n.state(), n.store, n.now, n.machine.rules, letter_error="no")
     assert found["dead_letters"] == {"waiting": 2, "oldest": at, "last_error": "no"}
+    n.state().rules.letters = None
+    assert info(n)["dead_letters"]["waiting"] == 2, "a later version refuses the configuration"
     n.create()
     assert "dead_letters" not in info(n)
 

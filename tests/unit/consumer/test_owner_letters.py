@@ -16,6 +16,7 @@ from jetcluster.consumer.state.turn import BURIED, BURY, EXHAUSTED, TERM
 from jetcluster.model.times import parse_rfc3339, rfc3339
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
 from jetcluster.stream.log import commands
 from tests.unit.consumer.rig import SECOND, Frame, Rig
@@ -97,6 +98,8 @@ class Target:
     def message(self, body: dict[str, Any]) -> dict[str, Any]:
         assert body["next_by_subj"].startswith("dead.C.")
         for seq, (at, subject, block, _) in enumerate(self.stored, 1):
+            if not matches(subject, body["next_by_subj"].encode()):
+                continue
             if (seq >= body["seq"]) if "seq" in body else (rfc3339(at) >= body["start_time"]):
                 hdrs = base64.b64encode(block).decode()
                 return {"message": {"seq": seq, "subject": subject.decode(), "hdrs": hdrs}}
@@ -564,3 +567,101 @@ def test_a_publisher_cannot_imitate_the_fields_of_a_letter() -> None:
     names = [line.partition(b":")[0].strip() for line in lines if b":" in line]
     assert len(names) == len(set(names)) and not any(line.endswith(b": forged") for line in lines[:8])
     assert names[-2:] == [b"A b", b"Nats-Dead-Letter-Msg-Id"]
+
+
+def updated(r: Rig, **config: Any) -> None:
+    assert r.node.create(action="update", **{"max_deliver": 1, "ack_wait": 5 * SECOND, **config}) == 1
+    r.owner.configured()
+    r.settle()
+
+
+def test_with_another_subject_what_is_not_confirmed_goes_there_at_once() -> None:
+    r = rig()
+    given_up(r, 3)
+    r.advance(100)
+    target = Target(r)
+    updated(r, dead_letter={**TO, "subject": "dead.C.new"})
+    r.advance(0.01)
+    assert {subject for _, subject, _, _ in target.stored} == {b"dead.C.new"} and sorted(target.seqs) == [1, 2, 3]
+    assert not r.state.letters and r.owner.letters.last_error == ""
+
+
+def test_what_the_old_subject_has_confirmed_does_not_go_to_the_new_one_as_well() -> None:
+    r = rig()
+    target = Target(r)
+    buried_in_flight(r, 2)
+    assert target.tries == 2 and len(r.state.letters) == 2
+    updated(r, dead_letter={**TO, "subject": "dead.C.new"})
+    r.advance(30)
+    assert target.tries == 2
+    r.lose()
+    r.release()
+    r.advance(30)
+    assert target.tries == 2 and not r.state.letters
+
+
+def test_the_window_of_the_old_target_does_not_count_for_the_new_one() -> None:
+    """Its own is so short that it has to be looked for at once."""
+    r = rig()
+    target = Target(r, window=10_000)
+    target.silent = True
+    given_up(r)
+    r.crash()
+    target.again()
+    target.silent = False
+    given_up(r)
+    assert not r.state.letters and target.asked
+    target.deaf = True
+    given_up(r)
+    target.asked.clear()
+    target.deaf = False
+    updated(r, dead_letter={**TO, "subject": "dead.C.new"})
+    r.advance(10)
+    assert target.asked and not r.state.letters
+
+
+def test_taking_dead_letter_away_ends_all_tries() -> None:
+    r = rig()
+    target = Target(r)
+    target.deaf = True
+    given_up(r, 3)
+    target.deaf = False
+    updated(r)
+    r.advance(60)
+    assert not target.stored and not r.state.letters and r.owner.letters.last_error == ""
+    updated(r, dead_letter=TO)
+    given_up(r)
+    assert target.seqs == [4], "nothing of the time before is under way"
+
+
+def test_one_that_fails_now_and_then_is_not_told_each_time() -> None:
+    r = rig()
+    target, told = Target(r), r.event("DEAD_LETTERS_FAIL")
+    for number in range(1, 31):
+        target.error = "x" * 1000
+        given_up(r)
+        target.error = ""
+        r.advance(4)
+        assert len(target.seqs) == number
+    assert 3 <= len(told) <= 6, "300 s"
+    assert all(len(json.loads(one.payload)["error"]) == 200 for one in told)
+
+
+def test_the_error_of_a_target_is_cut() -> None:
+    r = rig()
+    target = Target(r)
+    target.error = "\ud800" + "\u00fc" * 1000
+    given_up(r)
+    assert r.owner.letters.last_error == "?" + "\u00fc" * 99
+
+
+def test_letters_that_wait_without_a_valid_wish_say_so() -> None:
+    """A later version refuses what the configuration says."""
+    r = rig()
+    given_up(r)
+    r.state.rules.letters = None
+    target = Target(r)
+    r.crash()
+    target.again()
+    r.advance(60)
+    assert "not valid in this version" in r.owner.letters.last_error and r.state.letters and not target.tries
