@@ -18,6 +18,7 @@ from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.letter_search import LetterSearch, SearchError, SearchMemory
 from jetcluster.consumer.state.letters import MAX_LETTERS, TERMINATED, Letter
 from jetcluster.consumer.state.turn import BURIED
+from jetcluster.model.dead_letters import is_publishable
 from jetcluster.model.times import SECOND, rfc3339
 from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import headers as header_block
@@ -32,6 +33,8 @@ ANSWER_NS: Final = 5 * SECOND
 MIN_PAUSE_NS: Final = SECOND
 MAX_PAUSE_NS: Final = 30 * SECOND
 """Pauses between failures in a row double."""
+WINDOW_KNOWN_NS: Final = 60 * SECOND
+"""An update of the target may change its duplicate window: it is asked for again."""
 LEVEL_PAUSE_NS: Final = SECOND
 """Time after which it looks again whether all replicas understand the ops of letters."""
 TELL_AGAIN_NS: Final = 60 * SECOND
@@ -39,8 +42,6 @@ TELL_AGAIN_NS: Final = 60 * SECOND
 MAX_ERROR_BYTES: Final = 200
 """A target's error is shown up to here."""
 NOT_IN_FORCE: Final = "dead_letter of the configuration is not valid in this version"
-WINDOW_KNOWN_NS: Final = 60 * SECOND
-"""An update of the target may change its duplicate window: it is asked for again."""
 MAX_ANSWERS: Final = 4 * MAX_IN_FLIGHT
 """Answers taken in one turn; what is beyond counts as lost."""
 
@@ -50,6 +51,9 @@ _DROPPED: Final = (
 )  # fmt: skip
 """Beginnings of headers that steer a publish, or are of an earlier letter."""
 _BREAKS: Final = re.compile(rb"[\r\n]+")
+MAX_HOPS: Final = 8
+"""Dead letters that a message may have been in a row, of consumers of dead letters."""
+_HOPS: Final = _PREFIX + b"Hops"
 _REASONS: Final = {TERMINATED: b"terminated"}
 
 
@@ -72,8 +76,8 @@ class LetterPublisher:
     """The letters of one owned consumer."""
 
     __slots__ = ("_answers", "_confirming", "_doubts", "_failures", "_in_flight", "_inbox", "_memory", "_not_before",
-                 "_number", "_owner", "_queue", "_search", "_search_began", "_search_until", "_size", "_stored",
-                 "_stream", "_subscription", "_target", "_tell_after", "_window", "_window_until",
+                 "_number", "_owner", "_queue", "_refused", "_search", "_search_began", "_search_until", "_size",
+                 "_stored", "_stream", "_subscription", "_target", "_tell_after", "_window", "_window_until",
                  "last_error")  # fmt: skip
 
     def __init__(self, owner: DeliveryContext, stream: str) -> None:
@@ -102,6 +106,8 @@ class LetterPublisher:
         self._doubts: dict[int, _Doubt] = {}
         self._in_flight: dict[bytes, _Try] = {}
         self._size = 0
+        self._refused = ""
+        """Why letters wait that are not tried again."""
         self._stored: list[int] = []
         """Confirmed ones that are not on their way into the log yet."""
         self._confirming: OrderedSet[int] = OrderedSet()
@@ -171,15 +177,15 @@ class LetterPublisher:
         self._queue.extend(seq for seq in seqs if seq in letters)
         self._owner.run_soon()
 
-    def logged(self, seqs: Iterable[int]) -> None:
-        """Note that the log has BURIED for `seqs`."""
-        for seq in seqs:
-            self._confirming.discard(seq)
-
     @property
     def trouble(self) -> str:
         """For people, the reason why letters wait: a search, or the end of the last failure; "" for nothing."""
         return self.last_error if self._search is None else self._search.at
+
+    def logged(self, seqs: Iterable[int]) -> None:
+        """Note that the log has BURIED for `seqs`."""
+        for seq in seqs:
+            self._confirming.discard(seq)
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -252,13 +258,20 @@ class LetterPublisher:
 
     def _succeeded(self, seq: int) -> None:
         self._failures = 0
-        self.last_error = ""
+        self.last_error = self._refused
         self._doubts.pop(seq, None)
         self._stored.append(seq)
 
     def _failed(self, seq: int, error: str, now: int) -> None:
         self._queue.append(seq)
         self._pause(error, now)
+
+    def _refuse(self, seq: int, error: str) -> None:
+        """Leave a letter where it waits, since another try would not help; the others go on."""
+        if not self.last_error:
+            self._owner.advise.letters_fail(len(self._owner.state.letters), error)
+        self._refused = self.last_error = error
+        self._doubts.pop(seq, None)
 
     def _pause(self, error: str, now: int) -> None:
         error = error.encode("utf-8", "replace")[:MAX_ERROR_BYTES].decode("utf-8", "ignore")
@@ -274,13 +287,16 @@ class LetterPublisher:
 
     def _send_some(self, now: int) -> None:
         """Send as many as may be under way; one alone while they fail."""
-        while now >= self._not_before and self._search is None and (seq := self._next()):
+        for _ in range(MAX_IN_FLIGHT):
+            if now < self._not_before or self._search is not None or not (seq := self._next()):
+                return
             doubt = self._doubts.get(seq)
             if doubt is not None and (now >= self._window_until or now - doubt.first >= self._window // 2):
                 self._begin_search(now)
                 return
             self._queue.popleft()
             self._send(seq, self._owner.state.letters.by_seq[seq], now)
+        self._owner.run_soon()
 
     def _next(self) -> int:
         """Return the next letter that may be under way, 0 for none."""
@@ -301,6 +317,12 @@ class LetterPublisher:
         )
         name = owner.state.name
         target = wish.subject_of(self._stream, name, subject.decode("utf-8", "surrogateescape"))
+        if _hops(block) > MAX_HOPS:
+            self._refuse(seq, f"a message was a dead letter {MAX_HOPS} times")
+            return
+        if not is_publishable(target):
+            self._refuse(seq, f"nothing may be published to {target[:100]!r}")
+            return
         lines = self._headers(seq, letter, subject, block)
         reply = self._next_reply()
         size = len(lines) + len(payload)
@@ -333,6 +355,7 @@ class LetterPublisher:
             (_PREFIX + b"Time", rfc3339(letter.time).encode()),
             (_PREFIX + b"Reason", _REASONS.get(letter.reason, b"max_deliver")),
             (_PREFIX + b"Deliveries", b"%d" % letter.deliveries),
+            (_HOPS, b"%d" % _hops(block)),
         ]
         if letter.text:
             text = letter.text.decode("utf-8", "replace")
@@ -404,6 +427,12 @@ def _copied(block: bytes) -> list[tuple[bytes, bytes]]:
         if name and not name.startswith(_DROPPED) and not _BREAKS.search(key):
             pairs.append((key, _BREAKS.sub(b" ", value)))
     return pairs
+
+
+def _hops(block: bytes) -> int:
+    """Return how often a message with these headers is a dead letter, with the next one."""
+    told = header_block.get(block, _HOPS) or b""
+    return int(told) + 1 if told.isdigit() and len(told) < 4 else 1
 
 
 def _error_of(headers: bytes, payload: bytes) -> str:

@@ -138,6 +138,7 @@ def test_a_message_that_is_given_up_is_published_and_then_gone_from_the_log() ->
         (b"Nats-Dead-Letter-Stream", b"S"), (b"Nats-Dead-Letter-Consumer", b"C"),
         (b"Nats-Dead-Letter-Sequence", b"1"), (b"Nats-Dead-Letter-Time", at),
         (b"Nats-Dead-Letter-Reason", b"max_deliver"), (b"Nats-Dead-Letter-Deliveries", b"1"),
+        (b"Nats-Dead-Letter-Hops", b"1"),
         (b"Nats-Dead-Letter-Subject", b"s.a"), (b"A", b"1"), (b"Nats-Dead-Letter-Msg-Id", b"own"), (b"A", b"2"),
     ]  # fmt: skip
     assert not r.state.letters and r.node.stored() == [] and len(told) == 1
