@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from jetcluster import errors
 from jetcluster.api import models
-from jetcluster.api.request import ApiContext, Request, check_target
+from jetcluster.api.request import ApiContext, Request, check_letters, check_target
 from jetcluster.api.streams import LIST_LIMIT, NAMES_LIMIT, find, on_leader
 from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.state import Assignment
@@ -129,6 +129,7 @@ async def _create(context: ApiContext, request: Request, wanted: models.Consumer
         given = wanted.config.to_wire()
     config = consumer_rules.with_defaults(given, stream.config, limits, pedantic=wanted.pedantic)
     consumer_rules.check_config(name, config, stream.config, limits)
+    check_letters(request, config)
     body = {
         "name": name,
         "config": config,

@@ -33,6 +33,7 @@ from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import FrameError
 from jetcluster.model.codec import dumps, loads
+from jetcluster.model.dead_letters import LetterWish
 from jetcluster.model.transforms import results_filter
 from jetcluster.protocol.bus import Bus, Origin, Subscription, is_no_request
 from jetcluster.protocol.headers import set_header
@@ -51,16 +52,25 @@ _HEAD: Final = struct.Struct("<HHHI")
 
 _RESTORE: Final = b".API.STREAM.RESTORE."
 _UPDATE: Final = b".API.STREAM.UPDATE."
-_DELIVERING: Final[tuple[tuple[bytes, int, str, tuple[str, ...]], ...]] = (
-    (b".API.CONSUMER.CREATE.", CONSUMER_DELIVER_SUBJECT, "consumer_create", ("config", "deliver_subject")),
-    (b".API.CONSUMER.DURABLE.CREATE.", CONSUMER_DELIVER_SUBJECT, "consumer_create", ("config", "deliver_subject")),
+_LETTERS: Final = (("config", "dead_letter", "subject"), ("config", "metadata", "jetcluster.dead_letter.subject"))
+_Kind = tuple[bytes, int, str, tuple[str, ...]]
+_DELIVERING: Final[tuple[_Kind, ...]] = (
+    *(
+        (part, code, "consumer_create", keys)
+        for part in (b".API.CONSUMER.CREATE.", b".API.CONSUMER.DURABLE.CREATE.")
+        for code, keys in (
+            (CONSUMER_DELIVER_SUBJECT, ("config", "deliver_subject")),
+            *((INVALID_CONFIG, keys) for keys in _LETTERS),
+        )
+    ),
     (b".API.STREAM.SNAPSHOT.", SNAPSHOT_DELIVER_SUBJECT, "stream_snapshot", ("deliver_subject",)),
     (b".API.STREAM.CREATE.", INVALID_CONFIG, "stream_create", ("republish", "dest")),
     (_UPDATE, INVALID_CONFIG, "stream_update", ("republish", "dest")),
     (_RESTORE, INVALID_CONFIG, "stream_restore", ("config", "republish", "dest")),
     (OBJECTS, OBJECT_DELIVER_SUBJECT, "", ("deliver_subject",)),
 )
-"""Requests that name a subject to deliver to: (part of their subject, refusal, type of the answer, where it is)."""
+"""Requests that name a subject to deliver to: (part of their subject, refusal, type of the answer, where it is). Rows
+of one part follow each other."""
 
 BusOf = Callable[[str], Bus]
 
@@ -128,24 +138,35 @@ def serve_relayed(
 def refusal(subject: bytes, payload: bytes, allowed: Callable[[bytes], bool]) -> bytes | None:
     """Returns the refusal of a request whose deliver subject the requester may not publish to (`allowed` decides, see
     `Request.may_deliver_to`), else None, also for one that cannot be decoded: it is refused where it is decoded."""
-    _, code, kind, keys = _delivering(subject)
-    if not code or len(payload) > MAX_BODY_BYTES or not (b"\\u" in payload or keys[-1].encode() in payload.lower()):
+    if len(payload) > MAX_BODY_BYTES:
         return None
+    folded = payload.lower()
+    kinds = [kind for kind in _delivering(subject) if b"\\u" in payload or kind[3][-1].encode() in folded]
     try:
-        found = [loads(payload)]
+        body = loads(payload) if kinds else None
     except ApiError:
         return None
+    for _, code, kind, keys in kinds:
+        if not all(allowed(target.encode("utf-8", "replace")) for target in _targets(body, keys)):
+            answer = {"type": f"io.nats.jetstream.api.v1.{kind}_response"} if kind else {}
+            return dumps({**answer, "error": by_code(code, err="deliver subject is not permitted").to_dict()})
+    return None
+
+
+def _delivering(subject: bytes) -> list[_Kind]:
+    """Returns what the request may name."""
+    part = next((found[0] for found in _DELIVERING if found[0] in subject), b"")
+    return [found for found in _DELIVERING if found[0] == part]
+
+
+def _targets(body: Any, keys: tuple[str, ...]) -> list[str]:
+    found = [body]
     for key in keys:
         found = [value for body in found for value in _values(body, key)]
-    targets = [results_filter(target) if keys[-1] == "dest" else target for target in found if isinstance(target, str)]
-    if all(allowed(target.encode("utf-8", "replace")) for target in targets):
-        return None
-    answer = {"type": f"io.nats.jetstream.api.v1.{kind}_response"} if kind else {}
-    return dumps({**answer, "error": by_code(code, err="deliver subject is not permitted").to_dict()})
-
-
-def _delivering(subject: bytes) -> tuple[bytes, int, str, tuple[str, ...]]:
-    return next((found for found in _DELIVERING if found[0] in subject), (b"", 0, "", ()))
+    named = [target for target in found if isinstance(target, str)]
+    if keys in _LETTERS:
+        return [LetterWish(target).pattern for target in named]
+    return [results_filter(target) for target in named] if keys[-1] == "dest" else named
 
 
 def _values(body: Any, key: str) -> list[Any]:
@@ -222,7 +243,7 @@ class ApiRelay:
             if peers and reply and not self._elsewhere(account, subject):
                 if origin.account == account:
                     refused = refusal(subject, payload, origin.may_deliver_to)
-                    if refused is not None and _delivering(subject)[0] != _UPDATE:
+                    if refused is not None and not any(kind[0] == _UPDATE for kind in _delivering(subject)):
                         self._bus_of(account).publish(reply, refused)
                         return
                     # What is in the archive, and where the stream republishes to already, is known at the other node.

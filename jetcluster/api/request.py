@@ -13,8 +13,9 @@ from jetcluster import errors
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng
 from jetcluster.config.options import CompatOptions
-from jetcluster.errors import SEED_STREAM_NOT_FOUND, ApiError, by_code
+from jetcluster.errors import SEED_STREAM_NOT_FOUND, ApiError, by_code, invalid_config
 from jetcluster.logs import Log
+from jetcluster.model import dead_letters
 from jetcluster.model.advisory import (
     Advisories,
     ConsumerAction,
@@ -132,6 +133,13 @@ def check_target(request: Request, deliver_subject: str) -> None:
     """Returns ApiError 400/10112 for a consumer's deliver subject, "" included, that the client may not use."""
     if deliver_subject and not request.may_deliver_to(deliver_subject):
         raise by_code(errors.CONSUMER_DELIVER_SUBJECT)
+
+
+def check_letters(request: Request, config: Mapping[str, Any]) -> None:
+    """Raises ApiError 10052 for a consumer's dead letters to where the client may not publish, see `check_target`."""
+    wish = dead_letters.wish_of(config)
+    if wish is not None and not request.may_deliver_to(wish.pattern):
+        raise invalid_config(f"{dead_letters.FIELD} subject is not permitted")
 
 
 def check_api_level(headers: bytes) -> None:

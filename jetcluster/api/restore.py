@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from jetcluster import errors
 from jetcluster.api import models, streams
-from jetcluster.api.request import ApiContext, Request, check_target
+from jetcluster.api.request import ApiContext, Request, check_letters, check_target
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
 from jetcluster.cluster.meta_service import ALIVE_SECONDS
@@ -412,6 +412,7 @@ class RestoreReceiver:
         check_target(self._request, given.get("deliver_subject") or "")
         config = consumer_rules.with_defaults({**given, "name": name}, assignment.config, limits, pedantic=False)
         consumer_rules.check_config(name, config, assignment.config, limits)
+        check_letters(self._request, config)
         body = {
             "name": name,
             "config": config,

@@ -29,6 +29,8 @@ LIST_LIMIT = 256
 LIST_SECONDS = 3.0
 """Time that a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
 MAX_LISTED_AT_ONCE = 64
+_TAKING = ("subjects", "mirror", "sources", "subject_transform")
+"""Keys that decide which messages a stream gets."""
 STANDING_SECONDS = 2.0
 """Seconds in which a stream's leader must confirm itself; the request to the meta group then has its own time."""
 
@@ -63,8 +65,8 @@ async def update(context: ApiContext, request: Request) -> Fields:
     link_rules.check_upstreams(config, _finder(context, request))
     check_republish(request, config, known.config)
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
-    await _check_consumers(context, known, config)
     before = await _standing(context, request, known)
+    await _check_consumers(context, known, config)
     moves = config.get("placement") != known.config.get("placement")
     if context.cluster.clustered and (moves or config["num_replicas"] != known.replicas):
         await _check_settled(context, request, moves=moves)
@@ -79,13 +81,19 @@ async def update(context: ApiContext, request: Request) -> Fields:
 
 
 async def _check_consumers(context: ApiContext, known: Assignment, config: Fields) -> None:
-    """Raises ApiError 10069 for limits of consumers that one of the stream's consumers exceeds."""
+    """Raises ApiError 10069 for limits of consumers that one of the stream's consumers exceeds, and for subjects
+    by which one could get its own dead letters."""
     limits = config.get("consumer_limits") or {}
-    if not any(limit > 0 for limit in limits.values()):
+    taking = {key: config.get(key) for key in _TAKING}
+    taken = any(value and value != known.config.get(key) for key, value in taking.items())
+    if not taken and not any(limit > 0 for limit in limits.values()):
         return
-    answer = await context.cluster.stream_request(known, "consumers_beyond", {"consumer_limits": limits})
+    asked = {"consumer_limits": limits, **({"taking": taking} if taken else {})}
+    answer = await context.cluster.stream_request(known, "consumers_beyond", asked)
     if answer["names"]:
         raise by_code(errors.UPDATE_FAILED, err=f"change to limits violates consumers: {', '.join(answer['names'])}")
+    if cyclic := answer.get("cyclic"):
+        raise by_code(errors.UPDATE_FAILED, err=f"dead letters would come back to consumers: {', '.join(cyclic)}")
 
 
 async def _check_settled(context: ApiContext, request: Request, *, moves: bool) -> None:

@@ -30,6 +30,7 @@ from jetcluster.errors import (
     invalid_config,
 )
 from jetcluster.mesh.api import MeshError
+from jetcluster.model import dead_letters
 from jetcluster.model.advisory import consumer_action
 from jetcluster.model.consumer_rules import is_beyond
 from jetcluster.model.limits import FARTHEST_SEQ
@@ -213,16 +214,20 @@ class ConsumerRequests:
     # -- what there is
 
     async def _beyond(self, replica: StreamReplica, body: Body) -> Body:
-        """Returns the names of the first consumers, in order, that `consumer_limits` would not permit."""
-        found: list[str] = []
+        """Returns the names of the first consumers, in order, that `consumer_limits` would not permit, and of those
+        that would get their own dead letters if the stream's configuration was `taking`."""
+        names: list[str] = []
+        cyclic: list[str] = []
         for looked, (name, state) in enumerate(sorted(replica.consumers.table.by_name.items()), 1):
             if is_beyond(state.rules.config, body["consumer_limits"]):
-                found.append(name)
-                if len(found) == MAX_NAMED_CONSUMERS:
-                    break
+                names.append(name)
+            if body.get("taking") and _is_cyclic(state.rules, body["taking"]):
+                cyclic.append(name)
+            if max(len(names), len(cyclic)) == MAX_NAMED_CONSUMERS:
+                break
             if not looked % CONSUMERS_PER_SLICE:
                 await asyncio.sleep(0)
-        return {"names": found}
+        return {"names": names, **({"cyclic": cyclic} if cyclic else {})}
 
     async def _info(self, replica: StreamReplica, body: Body) -> Body:
         state = _state(replica, str(body["name"]))
@@ -380,6 +385,17 @@ def _is_bound(replica: StreamReplica, rules: ConsumerRules) -> bool:
     if rules.deliver_group:
         return replica.bus.queue_interest(rules.deliver_subject, rules.deliver_group)
     return replica.bus.has_interest(rules.deliver_subject)
+
+
+def _is_cyclic(rules: ConsumerRules, stream: Body) -> bool:
+    """True when the consumer could get its own dead letters from a stream of this configuration."""
+    if rules.letters is None:
+        return False
+    try:
+        dead_letters.check_cycle(rules.letters, rules.config, stream)
+    except ApiError:
+        return True
+    return False
 
 
 def _state(replica: StreamReplica, name: str) -> ConsumerState:

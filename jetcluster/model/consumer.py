@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from jetcluster.model.base import Duration, Int64, UInt64, WireModel
 from jetcluster.model.times import go_time, parse_rfc3339
@@ -26,11 +26,14 @@ Time = Annotated[str, AfterValidator(_time)]
 
 
 class DeadLetter(WireModel):
-    """Where messages go that are given up."""
+    """Where messages go that are given up. What is absent may be in the metadata; unknown keys are kept, for
+    `model.dead_letters` to refuse them by name."""
 
-    subject: str = ""
-    on_max_deliver: bool = True
-    on_term: bool = False
+    model_config = ConfigDict(extra="allow")
+
+    subject: str | None = None
+    on_max_deliver: bool | None = None
+    on_term: bool | None = None
 
 
 class ConsumerConfig(WireModel):
@@ -91,6 +94,8 @@ class ConsumerConfig(WireModel):
     def to_wire(self) -> dict[str, Any]:
         """Returns the given fields without zero values; times also as `<key>_ns`, Unix nanoseconds."""
         wire = {key: value for key, value in self.model_dump().items() if value}
+        if "dead_letter" in wire:
+            wire["dead_letter"] = {key: value for key, value in wire["dead_letter"].items() if value is not None}
         if self.priority_policy == "none":
             del wire["priority_policy"]
         for key in ("opt_start_time", "pause_until"):

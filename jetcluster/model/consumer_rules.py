@@ -203,7 +203,7 @@ def check_config(name: str, config: Config, stream: Config, limits: AccountLimit
         raise by_code(10135, limit=f"{MAX_METADATA_BYTES // 1024}KB")
     _check_groups(config)
     order_per_key.check(config)
-    dead_letters.check(config, stream.get("subjects") or ())
+    dead_letters.check(config, stream)
     if len(name) > MAX_NAME_CHARS:
         raise by_code(10102, max=MAX_NAME_CHARS)
 

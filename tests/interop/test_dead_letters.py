@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -15,7 +16,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import APIError, ServerError
 
-from testkit.harness import ProcessCluster, eventually
+from testkit.harness import Node, ProcessCluster, eventually, find_server, free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.long]
 
@@ -131,10 +132,13 @@ async def test_a_letter_goes_back_by_a_stock_publish_and_bad_wishes_are_refused(
         ("ack policy", {"ack_policy": AckPolicy.NONE, "ack_wait": None, "max_deliver": None}),
         ("consumer gets", {"metadata": {"jetcluster.dead_letter.subject": "work.dead"}}),
         ("literal subject", {"metadata": {"jetcluster.dead_letter.subject": "dead.*"}}),
+        ("literal first token", {"metadata": {"jetcluster.dead_letter.subject": "{subject}"}}),
     ):
         with pytest.raises(ServerError, match=text):
             await js.add_consumer("WORK", config(**more))
     await js.add_consumer("WORK", config(max_deliver=5))
+    with pytest.raises(APIError, match="dead letters would come back to consumers: C"):
+        await js.update_stream(name="WORK", subjects=["work.>", "dead.x"], num_replicas=3)
     await js.publish("work.x", b"again")
     (msg,) = await (await js.pull_subscribe_bind("C", "WORK")).fetch(1, timeout=5)
     await nc.request(msg.reply, b"+TERM no such order", timeout=5)
@@ -170,3 +174,49 @@ async def test_a_letter_goes_back_by_a_stock_publish_and_bad_wishes_are_refused(
     await js.delete_stream("WORK")
     await js.delete_stream("DEAD")
     await nc.close()
+
+
+ACCOUNTS = """
+accounts {
+  A {
+    users: [ {user: a, password: p} ]
+    exports: [ {service: "bank.>"} ]
+  }
+  B {
+    jetstream: enabled
+    users: [
+      {user: all, password: p}
+      {user: some, password: p, permissions: {publish: ["$JS.API.>", "own.>"], subscribe: "_INBOX.>"}}
+    ]
+    imports: [ {service: {account: A, subject: "bank.>"}} ]
+  }
+}
+"""
+
+
+async def test_nobody_has_the_server_publish_to_another_account_where_he_may_not(tmp_path: Path) -> None:
+    command = find_server("jetcluster")
+    assert command is not None
+    (port,) = free_ports(1)
+    (tmp_path / "s.conf").write_text(ACCOUNTS + f'jetstream {{ store_dir: "{tmp_path}/js" }}\n')
+    words = ["-a", "127.0.0.1", "-p", str(port), "-c", str(tmp_path / "s.conf")]
+    node = Node("jetcluster", command, tmp_path, port, words)
+    await node.start()
+    try:
+        clients = [await nats.connect(f"nats://{user}:p@127.0.0.1:{port}") for user in ("all", "some")]
+        free, bound = (client.jetstream(timeout=10) for client in clients)
+        await free.add_stream(name="WORK", subjects=["work.>"])
+        for subject, refused in (("bank.{subject}", True), ("bank.pay", True), ("own.{subject}", False)):
+            wish = config(metadata={"jetcluster.dead_letter.subject": subject})
+            if refused:
+                with pytest.raises(ServerError, match="dead_letter subject is not permitted"):
+                    await bound.add_consumer("WORK", wish)
+            else:
+                await bound.add_consumer("WORK", wish)
+                await free.delete_consumer("WORK", "C")
+            await free.add_consumer("WORK", wish)
+            await free.delete_consumer("WORK", "C")
+        for client in clients:
+            await client.close()
+    finally:
+        node.kill9()

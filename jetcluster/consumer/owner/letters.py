@@ -17,6 +17,7 @@ from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.letter_search import LetterSearch, SearchError
 from jetcluster.consumer.state.letters import MAX_LETTERS, TERMINATED, Letter
 from jetcluster.consumer.state.turn import BURIED
+from jetcluster.model.dead_letters import is_publishable
 from jetcluster.model.times import SECOND, rfc3339
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
@@ -38,6 +39,9 @@ _DROPPED: Final = (
     b"nats-expected-", b"nats-ttl", b"nats-rollup", b"nats-schedule", b"nats-batch", b"nats-incr", b"nats-dead-letter-",
 )  # fmt: skip
 """Beginnings of headers that steer a publish, or are of an earlier letter."""
+MAX_HOPS: Final = 8
+"""Dead letters that a message may have been in a row, of consumers of dead letters."""
+_HOPS: Final = _PREFIX + b"Hops"
 _REASONS: Final = {TERMINATED: b"terminated"}
 
 
@@ -60,8 +64,8 @@ class LetterPublisher:
     """The letters of one owned consumer."""
 
     __slots__ = ("_answers", "_doubts", "_failures", "_in_flight", "_inbox", "_not_before", "_number", "_owner",
-                 "_queue", "_search", "_search_began", "_search_until", "_size", "_stored", "_stream", "_subscription",
-                 "_window", "last_error")  # fmt: skip
+                 "_queue", "_refused", "_search", "_search_began", "_search_until", "_size", "_stored", "_stream",
+                 "_subscription", "_window", "last_error")  # fmt: skip
 
     def __init__(self, owner: DeliveryContext, stream: str) -> None:
         self._owner = owner
@@ -84,6 +88,8 @@ class LetterPublisher:
         self._doubts: dict[int, _Doubt] = {}
         self._in_flight: dict[bytes, _Try] = {}
         self._size = 0
+        self._refused = ""
+        """Why letters wait that are not tried again."""
         self._stored: list[int] = []
         """Confirmed ones that the log does not have yet."""
         self._search: LetterSearch | None = None
@@ -171,13 +177,20 @@ class LetterPublisher:
 
     def _succeeded(self, seq: int) -> None:
         self._failures = 0
-        self.last_error = ""
+        self.last_error = self._refused
         self._doubts.pop(seq, None)
         self._stored.append(seq)
 
     def _failed(self, seq: int, error: str, now: int) -> None:
         self._queue.append(seq)
         self._pause(error, now)
+
+    def _refuse(self, seq: int, error: str) -> None:
+        """Leave a letter where it waits, since another try would not help; the others go on."""
+        if not self.last_error:
+            self._owner.advise.letters_fail(len(self._owner.state.letters), error)
+        self._refused = self.last_error = error
+        self._doubts.pop(seq, None)
 
     def _pause(self, error: str, now: int) -> None:
         if not self.last_error:
@@ -191,13 +204,16 @@ class LetterPublisher:
 
     def _send_some(self, now: int) -> None:
         """Send as many as may be under way; one alone while they fail."""
-        while now >= self._not_before and self._search is None and (seq := self._next()):
+        for _ in range(MAX_IN_FLIGHT):
+            if now < self._not_before or self._search is not None or not (seq := self._next()):
+                return
             doubt = self._doubts.get(seq)
             if doubt is not None and now - doubt.first >= self._window // 2:
                 self._begin_search(now)
                 return
             self._queue.popleft()
             self._send(seq, self._owner.state.letters.by_seq[seq], now)
+        self._owner.run_soon()
 
     def _next(self) -> int:
         """Return the next letter that may be under way, 0 for none."""
@@ -219,6 +235,12 @@ class LetterPublisher:
         )
         name = owner.state.name
         target = wish.subject_of(self._stream, name, subject.decode("utf-8", "surrogateescape"))
+        if _hops(block) > MAX_HOPS:
+            self._refuse(seq, f"a message was a dead letter {MAX_HOPS} times")
+            return
+        if not is_publishable(target):
+            self._refuse(seq, f"nothing may be published to {target[:100]!r}")
+            return
         lines = self._headers(seq, letter, subject, block)
         reply = self._next_reply()
         size = len(lines) + len(payload)
@@ -255,6 +277,7 @@ class LetterPublisher:
             (_PREFIX + b"Time", rfc3339(letter.time).encode()),
             (_PREFIX + b"Reason", _REASONS.get(letter.reason, b"max_deliver")),
             (_PREFIX + b"Deliveries", b"%d" % letter.deliveries),
+            (_HOPS, b"%d" % _hops(block)),
         ]
         if letter.text:
             text = letter.text.decode("utf-8", "replace")
@@ -308,6 +331,12 @@ class LetterPublisher:
         }
         if self._queue and self._queue[0] in self._doubts and self._window < 2 * ANSWER_NS:
             self._not_before = now + MIN_PAUSE_NS
+
+
+def _hops(block: bytes) -> int:
+    """Return how often a message with these headers is a dead letter, with the next one."""
+    told = header_block.get(block, _HOPS) or b""
+    return int(told) + 1 if told.isdigit() and len(told) < 4 else 1
 
 
 def _error_of(headers: bytes, payload: bytes) -> str:

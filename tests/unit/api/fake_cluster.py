@@ -47,7 +47,9 @@ class FakeCluster:
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
         self.settled: list[int] = []
         self.heard_of: list[int] = []
-        self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+        self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "consumers_beyond": lambda body: {"names": []}
+        }
         self._index = 0
         self.online = {"n1", "n2", "n3"} if clustered else {"n1"}
         for peer in sorted(self.online):

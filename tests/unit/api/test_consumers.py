@@ -348,3 +348,22 @@ async def test_it_goes_on_where_it_says_and_what_it_has_is_acknowledged(retentio
         assert again == [b"%d" % n for n in range(3, 10)]
         await cluster.until(lambda: all(node.replica("UP").store.first_seq == 4 for node in cluster), what="1 to 3 go")
         await stop(apis)
+
+
+@pytest.mark.parametrize("way", ["field", "metadata"])
+@pytest.mark.parametrize("suffix", ["CREATE", "DURABLE.CREATE"])
+async def test_letters_go_only_where_their_client_may_publish(way: str, suffix: str) -> None:
+    client, leader = await started()
+    client.bus.is_guarded = lambda filter: filter == b"away.*.>"  # type: ignore[method-assign]
+    restricted = b"NATS/1.0\r\nNats-Deliver-Guarded: 1\r\n\r\n"
+    for subject, refused in (("away.{stream}.{subject}", True), ("dead.{subject}", False)):
+        wish = {"dead_letter": {"subject": subject}}
+        if way == "metadata":
+            wish = {"metadata": {"jetcluster.dead_letter.subject": subject}}
+        fields = body({"durable_name": "c", "max_deliver": 1, **wish})
+        reply = await client.ask(f"CONSUMER.{suffix}.S.c", fields, headers=restricted)
+        assert len(leader.asked) == (not refused)
+        if refused:
+            assert reply["error"]["err_code"] == 10052 and "dead_letter subject is not permitted" in str(reply["error"])
+            assert "error" not in await client.ask(f"CONSUMER.{suffix}.S.c", fields), "others may"
+            leader.asked.clear()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.api.request import Request, check_target
+from jetcluster.api.request import Request, check_letters, check_target
 from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Origin
 from testkit.twins.bus import FakeOrigin, MemBus
@@ -56,6 +56,13 @@ def test_who_has_the_server_publish() -> None:
     assert (handed_on.may_deliver_to("$KV.b.k"), handed_on.may_deliver_to("a")) == (False, True)
     with pytest.raises(ApiError, match="deliver subject"):
         check_target(own, "$KV.b.k")
+    check_letters(own, {"dead_letter": {"subject": "dead.{subject}"}})
+    for wish in (
+        {"dead_letter": {"subject": "$KV.{subject}"}},
+        {"metadata": {"jetcluster.dead_letter.subject": "$KV.b"}},
+    ):
+        with pytest.raises(ApiError, match="dead_letter subject is not permitted"):
+            check_letters(own, wish)
     republish = {"republish": {"src": "a.*", "dest": "$KV.{{wildcard(1)}}"}}
     assert not own.may_republish(republish)
     assert own.may_republish(republish, republish) and own.may_republish({"republish": None})

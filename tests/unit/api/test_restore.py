@@ -188,9 +188,10 @@ class Restored:
             raise self._trouble.pop(0)
         return {}
 
-    async def run(self) -> dict[str, Any]:
+    async def run(self, headers: bytes = b"") -> dict[str, Any]:
         client = self.client
-        begun = await client.ask("STREAM.RESTORE.S", {"config": {"name": "S", "subjects": ["s"]}, "state": {}})
+        wish = {"config": {"name": "S", "subjects": ["s"]}, "state": {}}
+        begun = await client.ask("STREAM.RESTORE.S", wish, headers)
         content = json.dumps(self._content).encode()
         consumer = stream_archive.CONSUMER_PREFIX + b"C", 0, content
         data = archived((stream_archive.STATE_NAME, 0, b"{}"), consumer, (b"s", 1, b"x"))
@@ -258,3 +259,12 @@ def test_a_consumer_of_an_archive_is_read_in_steps() -> None:
     for wrong in (b"{", b"[" * 100_000, b"{" + b'"a":' * 100_000):
         with pytest.raises(ValueError, match=r".*"):
             at_once(restore.reading(wrong))
+
+
+async def test_letters_of_a_restored_consumer_go_only_where_its_client_may_publish() -> None:
+    restored = Restored(config={"max_deliver": 1, "dead_letter": {"subject": "away.x"}})
+    restored.client.bus.is_guarded = lambda filter: filter == b"away.x"  # type: ignore[method-assign]
+    answer = await restored.run(b"NATS/1.0\r\nNats-Deliver-Guarded: 1\r\n\r\n")
+    assert "dead_letter subject is not permitted" in answer["error"]["description"] and not restored.asked
+    again = Restored(config={"max_deliver": 1, "dead_letter": {"subject": "away.x"}})
+    assert "error" not in await again.run() and again.asked

@@ -407,6 +407,24 @@ async def test_limits_that_consumers_exceed_are_refused(client: Client) -> None:
     assert told == [], "asked where there are limits"
 
 
+async def test_subjects_that_bring_consumers_their_letters_are_refused(client: Client) -> None:
+    await client.create("S", subjects=["s"])
+    asked: list[Any] = []
+
+    def leader(body: dict[str, Any]) -> dict[str, Any]:
+        asked.append(body["taking"])
+        return {"names": [], "cyclic": ["a", "b"]}
+
+    client.cluster.answers["consumers_beyond"] = leader
+    assert "error" not in await client.ask("STREAM.UPDATE.S", {"name": "S", "subjects": ["s"], "max_msgs": 5})
+    assert not asked, "it takes what it took"
+    for change in ({"subjects": ["s", "dead.>"]}, {"subjects": ["s"], "sources": [{"name": "O"}]}):
+        refused = (await client.ask("STREAM.UPDATE.S", {"name": "S", **change}))["error"]
+        assert refused["err_code"] == 10069
+        assert refused["description"] == "dead letters would come back to consumers: a, b"
+    assert [body["subjects"] for body in asked] == [["s", "dead.>"], ["s"]] and asked[1]["sources"]
+
+
 async def test_a_stream_under_way_is_not_sent_elsewhere(client: Client) -> None:
     members: dict[str, list[str]] = {"voters": ["n1"], "learners": [], "outgoing": []}
     client.cluster.answers["members"] = lambda body: members

@@ -254,6 +254,24 @@ async def test_which_consumers_exceed_limits() -> None:
 
 
 @virtual_time
+async def test_which_consumers_would_get_their_own_letters() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        wish = {"max_deliver": 1, "dead_letter": {"subject": "dead.{subject}"}}
+        await consumer(cluster["A"], "all", **wish)
+        await consumer(cluster["A"], "some", filter_subject="s.a", **wish)
+        await consumer(cluster["A"], "none")
+        for taking, names in (
+            ({"subjects": ["s.>"]}, []),
+            ({"subjects": ["s.>", "dead.>"]}, ["all"]),
+            ({"subjects": ["s.>"], "sources": [{"name": "O"}]}, ["all"]),
+            ({"subjects": ["dead.>"], "subject_transform": {"src": "dead.>", "dest": "s.>"}}, ["all", "some"]),
+        ):
+            answer = await ask(cluster["B"], "S", "consumers_beyond", consumer_limits={}, taking=taking)
+            assert answer.get("cyclic", []) == names and not answer["names"]
+
+
+@virtual_time
 async def test_a_creation_anew_is_refused_where_the_name_is_taken() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)
