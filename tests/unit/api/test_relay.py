@@ -188,6 +188,8 @@ TARGETS: list[tuple[bytes, bytes, int]] = [
     (CREATE, b'{"Config":{"Dead_Letter":{"Subject":"$KV.{subject}"}}}', 10052),
     (CREATE, b'{"config":{"metadata":{"jetcluster.dead_letter.subject":"$KV.other.{subject}"}}}', 10052),
     (CREATE, b'{"config":{"metadata":{"jetcluster.dead\\u005fletter.subject":"$KV.other"}}}', 10052),
+    (CREATE, b'{"config":{"dead_letter":{"subject":"$OBJ.{stream}"}}}', 0),
+    (CREATE, b'{"config":{"dead_letter":{"subject":"$OBJ.{subject}"}}}', 10052),
     (CREATE, b'{"config":{"deliver_subject":"a","dead_letter":{"subject":"$KV.other.k"}}}', 10052),
     (b"$JS.hub.API.CONSUMER.DURABLE.CREATE.S.c", b'{"config":{"dead_letter":{"subject":"$KV.other.k"}}}', 10052),
     (CREATE, b'{"config":{"dead_letter":{"subject":"$KV.mine.{stream}.{subject}"}}}', 0),
