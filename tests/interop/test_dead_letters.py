@@ -119,11 +119,11 @@ def _told(nc: nats.aio.client.Client, error: str) -> Any:
 
 
 async def test_a_letter_goes_back_by_a_stock_publish_and_bad_wishes_are_refused(
-    shared: ProcessCluster, server: str
+    tidy: ProcessCluster, server: str
 ) -> None:
     if server == "nats-server":
         pytest.skip("nats-server has no dead letters")
-    nc = await nats.connect(shared.urls)
+    nc = await nats.connect(tidy.urls)
     js = nc.jetstream(timeout=10)
     await js.add_stream(name="WORK", subjects=["work.>"], num_replicas=3)
     await js.add_stream(name="DEAD", subjects=["dead.>"], num_replicas=3)
@@ -163,7 +163,7 @@ async def test_a_letter_goes_back_by_a_stock_publish_and_bad_wishes_are_refused(
     twin = {"Nats-Msg-Id": "replay:" + again.headers["Nats-Msg-Id"]}
     await js.publish(back, b"again", headers=twin)  # what a replay does that is interrupted before the delete
     for code in (b"1 letters would be", b"1 letters were", b"0 letters were"):
-        words = ["replay", "DEAD", "-s", shared.urls[0]] + ["--dry-run"] * (b"would" in code)
+        words = ["replay", "DEAD", "-s", tidy.urls[0]] + ["--dry-run"] * (b"would" in code)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "jetcluster", *words, stdout=asyncio.subprocess.PIPE
         )
@@ -173,6 +173,26 @@ async def test_a_letter_goes_back_by_a_stock_publish_and_bad_wishes_are_refused(
     assert (await js.stream_info("DEAD")).state.messages == 0
     await js.delete_stream("WORK")
     await js.delete_stream("DEAD")
+    await nc.close()
+
+
+async def test_letters_that_go_in_a_circle_of_consumers_end(tidy: ProcessCluster, server: str) -> None:
+    if server == "nats-server":
+        pytest.skip("nats-server has no dead letters")
+    nc = await nats.connect(tidy.urls)
+    js = nc.jetstream(timeout=10)
+    circle = (("WORK", "work.x", "dead.x"), ("DEAD", "dead.x", "work.x"))
+    for stream, subject, target in circle:
+        await js.add_stream(name=stream, subjects=[subject], num_replicas=3, retention=RetentionPolicy.WORK_QUEUE)
+        wish = {f"jetcluster.dead_letter.{key}": value for key, value in (("subject", target), ("on_term", "true"))}
+        await js.add_consumer(stream, config(max_deliver=5, ack_wait=30, metadata=wish))
+    await js.publish("work.x", b"round")
+    for hop in range(9):
+        (msg,) = await (await js.pull_subscribe_bind("C", circle[hop % 2][0])).fetch(1, timeout=10)
+        assert (msg.data, (msg.headers or {}).get("Nats-Dead-Letter-Hops")) == (b"round", str(hop) if hop else None)
+        await nc.request(msg.reply, b"+TERM", timeout=5)
+    await eventually(_told(nc, "a message was a dead letter 8 times"), 20, "the ninth letter is not sent")
+    assert [(await js.stream_info(stream)).state.messages for stream in ("WORK", "DEAD")] == [1, 0]
     await nc.close()
 
 
