@@ -51,7 +51,7 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
             num_waiting=owner.num_waiting if owner is not None else 0,
             push_bound=owner is not None and owner.push_bound,
             keys_waiting=owner.keys_waiting if owner is not None else 0,
-            letter_error=owner.letters.trouble if owner is not None else "",
+            letter_error=owner.letter_trouble if owner is not None else "",
             cluster=replica.infos.consumer_cluster(state, peers),
         )
         if config:

@@ -13,8 +13,11 @@ from jetcluster.config.options import Options
 PAUSE_SECONDS = 0.1
 """Time after the first client's arrival in which the loop is its own; a request that needs the models loads them."""
 
-LATE = ("jetcluster.mirror.origin", "jetcluster.mirror.stall", "jetcluster.consumer.owner.key_order")
-"""Modules of mirrors and of consumers with order per key."""
+LATE = (
+    "jetcluster.mirror.origin", "jetcluster.mirror.stall", "jetcluster.consumer.owner.key_order",
+    "jetcluster.consumer.owner.letters",
+)  # fmt: skip
+"""Modules of mirrors and of consumers with order per key or dead letters."""
 
 
 async def warm_up(options: Options, visited: asyncio.Event, more: Sequence[str] = ()) -> None:

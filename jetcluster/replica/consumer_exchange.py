@@ -214,7 +214,7 @@ class ConsumerExchange:
                 since[str(cid)] = hosted.since
                 if blocked := hosted.owner.keys_waiting:
                     keys[str(cid)] = blocked
-                if error := hosted.owner.letters.trouble:
+                if error := hosted.owner.letter_trouble:
                     errors[str(cid)] = error
         return {"live": live, "since": since, "keys": keys, "letter_errors": errors}
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.consumer.owner import acks, statuses
 from jetcluster.consumer.owner.ack_subject import NUMBERS, NUMBERS_AND_MORE
 from jetcluster.consumer.owner.context import DeliveryContext, OwnerDependencies
 from jetcluster.consumer.owner.delivery import ACKS, KEYS, Delivery
-from jetcluster.consumer.owner.letters import LetterPublisher
 from jetcluster.consumer.owner.pull import PullDelivery
 from jetcluster.consumer.owner.push import PushDelivery
 from jetcluster.consumer.state.letters import MAX_DELIVER
@@ -44,6 +43,9 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Subscription
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 
+if TYPE_CHECKING:
+    from jetcluster.consumer.owner.letters import LetterPublisher
+
 SKIP_DELAY_NS: Final = 10_000_000_000
 """Time after which a consumer at the end logs a SKIP. Only INFO depends on it, and requests it (`flush`)."""
 _SETTLING: Final = frozenset((ACK, TERM, EXHAUSTED, GONE, BURY))
@@ -60,8 +62,19 @@ LOOK_UP_AGAIN_NS: Final = 2_000_000
 class ConsumerOwner(DeliveryContext):
     """One consumer at its owner."""
 
-    __slots__ = ("_ahead", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "_unchecked", "_unserved", "acks",
-                 "deferred", "delivery", "letters")  # fmt: skip
+    __slots__ = (
+        "_ahead",
+        "_epoch",
+        "_letters",
+        "_paused_until",
+        "_skip_at",
+        "_subscriptions",
+        "_unchecked",
+        "_unserved",
+        "acks",
+        "deferred",
+        "delivery",
+    )  # fmt: skip
 
     def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
         """Raises DamagedError."""
@@ -69,7 +82,7 @@ class ConsumerOwner(DeliveryContext):
         self.acks = acks.Acks(self, self.request, self.again)
         push = state.rules.push
         self.delivery: Delivery = PushDelivery(self, self.acks.settle) if push else PullDelivery(self)
-        self.letters = LetterPublisher(self, around.stream)
+        self._letters: LetterPublisher | None = None
         self.deferred: dict[int, int] = {}
         """Messages to be given up for which no letter may be added now -> when to try again, ascending."""
         self._subscriptions: list[Subscription] = []
@@ -106,7 +119,8 @@ class ConsumerOwner(DeliveryContext):
             else:
                 self._subscribe(v2 + NUMBERS_AND_MORE, received_v2)
         self.delivery.start()
-        self.letters.reset()
+        if self.state.letters.by_seq:
+            self.letters.reset()
         self._look_up_pending()
         self._rearm(self.clock.time_ns())
         self.run_soon()
@@ -128,7 +142,8 @@ class ConsumerOwner(DeliveryContext):
         for subscription in self._subscriptions:
             self.bus.unsubscribe(subscription)
         self._subscriptions.clear()
-        self.letters.stop()
+        if self._letters is not None:
+            self._letters.stop()
         return self.delivery.stop(reason)
 
     def configured(self) -> None:
@@ -136,7 +151,8 @@ class ConsumerOwner(DeliveryContext):
         self.renderer.headers_only = self.state.rules.headers_only
         self.selection.configured()
         self.delivery.configured()
-        self.letters.configured()
+        if self._letters is not None:
+            self._letters.configured()
         self.used_at = self.clock.time_ns()
         self._rearm(self.clock.time_ns())
         self.run_soon()
@@ -150,7 +166,8 @@ class ConsumerOwner(DeliveryContext):
         self._epoch = self.state.epoch
         self.delivery.reset()
         self.deferred.clear()
-        self.letters.reset(again=again)
+        if self._letters is not None or self.state.letters.by_seq:
+            self.letters.reset(again=again)
         self._skip_at = 0
         self._look_up_pending()
         self._rearm(self.clock.time_ns())
@@ -162,6 +179,20 @@ class ConsumerOwner(DeliveryContext):
     def wants_messages(self) -> bool:
         """True when new messages need a run."""
         return self.delivery.wants_messages
+
+    @property
+    def letters(self) -> LetterPublisher:
+        """Sender of dead letters; few consumers have any, so its code is loaded with the first one."""
+        if self._letters is None:
+            from jetcluster.consumer.owner.letters import LetterPublisher
+
+            self._letters = LetterPublisher(self, self._around.stream)
+        return self._letters
+
+    @property
+    def letter_trouble(self) -> str:
+        """See `LetterPublisher.trouble`."""
+        return "" if self._letters is None else self._letters.trouble
 
     @property
     def num_waiting(self) -> int:
@@ -198,7 +229,8 @@ class ConsumerOwner(DeliveryContext):
         now = self.clock.time_ns()
         if exhausted := self.selection.redelivery.expire(now - self._ahead):
             self._give_up(exhausted)
-        self.letters.run(now)
+        if self._letters is not None or self.state.letters.by_seq:
+            self.letters.run(now)
         if self.acks.in_flight and self.acks.naks_in_flight:
             pass  # NAKed messages precede new ones, as in nats-server: `applied` causes another run
         elif self.state.rules.pause_until <= now:
@@ -245,7 +277,7 @@ class ConsumerOwner(DeliveryContext):
     def tick(self, now: int) -> None:
         """Do what is due at a requested time."""
         self._look_up_some()
-        if self.state.letters:
+        if self.state.letters.by_seq:
             self.letters.run(now)
         if self.deferred:
             self._give_up_deferred(now)
@@ -315,7 +347,8 @@ class ConsumerOwner(DeliveryContext):
             if self.delivery.wants_messages:
                 self.run_soon()  # a key is free, or max_ack_pending has room
         elif kind == BURIED:
-            self.letters.logged(value)  # type: ignore[arg-type]
+            if self._letters is not None:
+                self._letters.logged(value)  # type: ignore[arg-type]
             self._wake_due()
         elif kind != SKIP:
             self.delivery.applied(kind, value, outcome, token)
@@ -449,7 +482,7 @@ class ConsumerOwner(DeliveryContext):
         waits_for_acks = not self.state.rules.push and any(
             now - self._ahead < entry.due < NEVER for entry in self.state.pending.values()
         )
-        if waits_for_acks or self.delivery.in_use or self.state.letters:
+        if waits_for_acks or self.delivery.in_use or self.state.letters.by_seq:
             self.used_at = now
         else:
             self.used_at = now - threshold + min(threshold, 1_000_000_000)  # repeats the request

@@ -154,7 +154,7 @@ class ConsumerState:
         unacked, order = self.unacked, self.unacked.order
         assert 0 <= unacked.redelivered <= len(unacked) <= len(order), (self.name, unacked.redelivered)
         assert 0 <= unacked.held <= len(unacked.entries), (self.name, unacked.held)
-        assert len(self.letters) <= MAX_LETTERS, (self.name, len(self.letters))
+        assert len(self.letters.by_seq) <= MAX_LETTERS, (self.name, len(self.letters.by_seq))
         if order:  # its first may be settled already
             assert order[-1] <= self.delivered_sseq, (self.name, order[-1], self.delivered_sseq)
             assert order[0] > self.floor_sseq or order[0] not in unacked.entries, (self.name, order[0], self.floor_sseq)

@@ -289,7 +289,7 @@ class ConsumerTable:
                 outcomes.append(outcome)
                 touched = len(outcome.seqs) if isinstance(outcome, SentMessages | SettledMessages) else outcome
                 marks += (
-                    0 if touched is None else touched + 1 + (len(state.letters) << 32),
+                    0 if touched is None else touched + 1 + (len(state.letters.by_seq) << 32),
                     state.delivered_cseq,
                     state.floor_sseq,
                     len(state.unacked) + (state.unacked.held << 32),
