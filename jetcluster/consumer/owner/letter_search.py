@@ -11,7 +11,7 @@ from base64 import b64decode
 from collections.abc import Callable, Collection, Generator
 from typing import Any, Final
 
-from jetcluster.errors import STREAM_NOT_FOUND
+from jetcluster.errors import STREAM_NOT_FOUND, PassingError
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Bus
@@ -33,7 +33,7 @@ _Stream = tuple[str, str]
 """(name, creation time): one made again counts from 1 again."""
 
 
-class SearchError(Exception):
+class SearchError(PassingError):
     """A search came to no answer."""
 
 

@@ -19,7 +19,7 @@ def acks_taken(messages: list[Outgoing], *, together: bool, v2: bool = False) ->
     owner = Mock()
     owner.state.delivered_sseq, owner.sent_sseq = DELIVERED, DELIVERED + 3
     owner.state.unacked.entries = owner.state.pending = dict.fromkeys(range(1, DELIVERED))
-    owner.state.rules.sample = 0
+    owner.state.rules.sample, owner.state.rules.letters = 0, None
     asked: list[tuple[bytes, bytes]] = []
     one = Acks(owner, lambda reply, body: asked.append((reply, body)), lambda seqs: None)
     place = V2 if v2 else V1

@@ -52,6 +52,22 @@ async def acked(wire: Wire, target: str) -> bytes:
         await asyncio.sleep(0.01)
 
 
+async def buried(wire: Wire, target: str) -> bytes:
+    wish = {"subject": target, "on_term": True, "on_max_deliver": False}
+    config = {"durable_name": "buries", "ack_policy": "explicit", "filter_subject": "r.0", "dead_letter": wish}
+    answer = await ask(wire, API + "CONSUMER.CREATE.R.buries", {"stream_name": "R", "config": config})
+    if b"err_code" in answer:
+        return answer
+    assert errors(await wire.ask("SUB given 6")) == []
+    wire.publish(API + "CONSUMER.MSG.NEXT.R.buries", b"1", "given")
+    while True:
+        for frame in messages(await wire.settle()):
+            if frame.sid == "6":
+                wire.publish(frame.reply, b"+TERM")
+                return b""
+        await asyncio.sleep(0.01)
+
+
 async def batch(wire: Wire, target: str) -> bytes:
     head = "NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Batch-Sequence: 1\r\nNats-Batch-Commit: 1\r\n\r\n"
     return await told(wire, "r.batch", b"x", target, head.encode())
@@ -100,12 +116,15 @@ WAYS: dict[str, Any] = {
     ),
     "republish": republished,
     "trace": traced,
+    "dead letter": buried,
     "object": lambda wire, target: told(wire, "$OBJ.k", b'{"name":"none"}', target),
     "own account": lambda wire, target: told(wire, "$SYS.REQ.ACCOUNT.PING.STATZ", b"", target),
     "subscribers": lambda wire, target: told(wire, "$SYS.REQ.USER.INFO", b"", target),
 }
-CHOSEN = {"push, no acks", "push, acks", "flow control", "heartbeat", "snapshot", "republish"}
+CHOSEN = {"push, no acks", "push, acks", "flow control", "heartbeat", "snapshot", "republish", "dead letter"}
 """Ways whose subject is a configuration's or a request's own, which is judged when it is asked for."""
+NEVER_RESERVED = {"dead letter"}
+"""Ways that nobody has lead to a subject of the server's own."""
 
 PUBLISHERS: dict[str, str] = {
     "api/dispatch.py": "answer", "api/object_claims.py": "passes on what a client publishes",
@@ -114,6 +133,7 @@ PUBLISHERS: dict[str, str] = {
     "objects/bucket.py": "tells watchers of a bucket, at its own subjects",
     "objects/uploads.py": "tells watchers of a bucket, at its own subjects",
     "consumer/owner/acks.py": "answer to an ack", "consumer/owner/context.py": "advisories, at their own subjects",
+    "consumer/owner/letters.py": "dead letter",
     "consumer/owner/owner.py": "pull of a push consumer", "consumer/owner/pull.py": "pull, nothing there",
     "consumer/owner/pull_dispatch.py": "pull", "consumer/owner/push.py": "push, acks",
     "mirror/inflow.py": "answers an upstream's flow control, where that says",
@@ -189,6 +209,9 @@ async def test_nothing_that_the_server_publishes_is_a_request(tmp_path: Path, ta
         wire = await come(port, "any")
         for name, way in WAYS.items():
             said = await way(wire, target)
+            if name in NEVER_RESERVED and target.startswith("$"):
+                assert json.loads(said)["error"]["err_code"] == 10052, name
+                continue
             came, done = await seen(owner, watch, target)
             async with asyncio.timeout(10):
                 while not came:
