@@ -45,17 +45,17 @@ def test_replicas_and_mirrors_that_are_the_same(
     spark: SparkSession, cluster: ProcessCluster, connection: Connection
 ) -> None:
     filled(connection, "WHOLE")
-    create(connection, "COPY", subjects=None, mirror={"name": "WHOLE"}, num_replicas=1)
+    create(connection, "TWIN", subjects=None, mirror={"name": "WHOLE"}, num_replicas=1)
     create(connection, "PART", subjects=None, mirror={"name": "WHOLE", "filter_subject": "whole.b"}, num_replicas=1)
-    until(lambda: stored(connection, "COPY") == ROWS, what="the mirror")  # before a deletion that it would not copy
+    until(lambda: stored(connection, "TWIN") == ROWS, what="the mirror")  # before a deletion that it would not copy
     connection.api("STREAM.MSG.DELETE.WHOLE", {"seq": 7})
-    connection.api("STREAM.MSG.DELETE.COPY", {"seq": 7})
+    connection.api("STREAM.MSG.DELETE.TWIN", {"seq": 7})
     result = audit.run(spark, asked(cluster, "--stream", "WHOLE", "--mirrors"))
     replicas, mirror = result.fields["compared"]
     assert (result.code, result.fields["damage"], result.fields["unreachable"]) == (0, [], {})
     assert sorted(replicas["copies"]) == ["n1", "n2", "n3"]
     assert (replicas["messages"], replicas["ranges"], replicas["to"]) == (ROWS - 1, 4, ROWS)
-    assert (mirror["with"], len(mirror["copies"]), mirror["messages"]) == ("COPY", 2, ROWS - 1)
+    assert (mirror["with"], len(mirror["copies"]), mirror["messages"]) == ("TWIN", 2, ROWS - 1)
     assert list(result.fields["left_out"]) == ["PART"]
 
 
