@@ -55,6 +55,15 @@ class Operator:
         await eventually(asked, 15, "no meta leader", every=0.1)
         return seen
 
+    async def missed(self, name: str) -> None:
+        """Waits until the meta leader shows that a server is gone."""
+
+        async def noticed() -> bool:
+            found = await self.meta()
+            return any(r["name"] == name and r.get("offline") for r in found.get("replicas", []))
+
+        await eventually(noticed, 15, f"nobody misses {name}", every=0.1)
+
 
 async def test_leaders_replicas_and_servers(tool: str) -> None:
     async with ProcessCluster(4, config=CONFIG, monitor=True) as cluster:
@@ -94,12 +103,7 @@ async def test_leaders_replicas_and_servers(tool: str) -> None:
 
         gone = cluster[3]
         gone.kill9()
-
-        async def noticed() -> bool:
-            found = await operator.meta()
-            return any(r["name"] == "n4" and r.get("offline") for r in found.get("replicas", []))
-
-        await eventually(noticed, 15, "nobody misses n4", every=0.1)
+        await operator.missed("n4")
         await system("server", "cluster", "peer-remove", "n4", "-f")
         now, rest = await operator.replicas("S")
         assert {now, *rest} == {"n1", "n2", "n3"}
@@ -132,7 +136,7 @@ async def test_a_cluster_that_lost_its_majority_is_rescued(tool: str) -> None:
 
 
 async def at_a_terminal(command: list[str], asked: str, answer: str) -> str:
-    """What a command shows that asks one question, and where the terminal's cursor is (ECMA-48, CPR)."""
+    """The output of a command that asks one question, and where the terminal's cursor is (ECMA-48, CPR)."""
     ours, theirs = pty.openpty()
     process = await asyncio.create_subprocess_exec(*command, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
@@ -173,11 +177,6 @@ async def test_a_domain_reaches_the_system_account(tool: str) -> None:
         assert (await operator.meta())["leader"] != before
         gone = cluster[3]
         gone.kill9()
-
-        async def noticed() -> bool:
-            found = await operator.meta()
-            return any(r["name"] == "n4" and r.get("offline") for r in found.get("replicas", []))
-
-        await eventually(noticed, 15, "nobody misses n4", every=0.1)
+        await operator.missed("n4")
         await system("server", "cluster", "peer-remove", "n4", "-f")
         assert (await operator.meta())["cluster_size"] == 3

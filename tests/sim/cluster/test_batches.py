@@ -1,4 +1,4 @@
-"""What is no part of a batch is sent until it is acknowledged, and may be there twice once its id is forgotten."""
+"""Messages beside batches are sent until they are acknowledged, and may be there twice once their ids are forgotten."""
 
 from __future__ import annotations
 

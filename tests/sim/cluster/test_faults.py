@@ -412,7 +412,7 @@ def test_one_of_two_voters_is_spared_unless_the_other_one_is_to_be_enough(deploy
 
 @pytest.mark.parametrize("voter", [True, False])
 def test_one_of_two_voters_is_damaged_and_stays_who_it_is(deployment: Deployment, voter: bool) -> None:
-    """Who has no replica of the stream is wiped."""
+    """A server without a replica of the stream is wiped."""
     has = who_has_two_replicas(deployment)
     names = {
         seed: machine.name

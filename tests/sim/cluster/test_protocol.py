@@ -26,7 +26,7 @@ class Rig:
         self.groups["a"].engine.role = Role.LEADER
         machines: dict[str, Any] = {}
         self.known = {peer: {GROUP: self.groups[peer]} for peer in PEERS}
-        """What each server's Raft has."""
+        """The groups of each server's Raft."""
         for peer in PEERS:
             raft = SimpleNamespace(me=peer, groups=self.known[peer])
             node = SimpleNamespace(jetstream=SimpleNamespace(_raft=raft))

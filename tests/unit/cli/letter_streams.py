@@ -79,7 +79,7 @@ class Streams:
         raise ApiError(404, 10037, "no message found")
 
     def found(self, body: Any) -> Iterator[tuple[int, int, bytes]]:
-        """What WORK has from `seq` or `start_time` on."""
+        """The messages of WORK from `seq` or `start_time` on."""
         since = parse_rfc3339(body["start_time"]) if "start_time" in body else 0
         for seq, (at, subject, _payload, pairs) in sorted(self.work.items()):
             if seq >= body.get("seq", 1) and at >= since and body["next_by_subj"] in (">", subject):

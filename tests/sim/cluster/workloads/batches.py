@@ -31,7 +31,7 @@ class AtomicBatches(Workload):
     async def prepare(self) -> None:
         self.judge = Batches()
         self.log = Log()
-        """Of messages that are no part of a batch."""
+        """The log of messages that are no part of a batch."""
         self.last = 0
         admin = await self.session("admin")
         replicas = self.rng.choice([1, 3, 3])

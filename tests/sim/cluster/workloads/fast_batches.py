@@ -26,7 +26,7 @@ class FastIngest(Workload):
     async def prepare(self) -> None:
         self.judge = FastBatches()
         self.log = Log()
-        """Of messages that are no part of a batch."""
+        """The log of messages that are no part of a batch."""
         self.last = 0
         admin = await self.session("admin")
         await self.create(
