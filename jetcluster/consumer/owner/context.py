@@ -97,7 +97,7 @@ class OwnerDependencies(NamedTuple):
     waiting: WaitingRoom | None = None
     """The node's waiting room; None: the consumer has its own."""
     understood: Callable[[], bool] = lambda: True
-    """Returns True when all replicas understand `consumer.state.turn.BY_KEY`."""
+    """Returns True when all replicas understand the ops of order per key (`consumer.state.turn.LEVELS`)."""
     buries: Callable[[], bool] = lambda: True
     """Returns True when all replicas understand `consumer.state.turn.BURY`."""
     when_known: Callable[[Origin, Callable[[], None]], None] | None = None
