@@ -166,6 +166,10 @@ class DeliveryContext:
         """Number of messages that may become dead letters now, besides those that are about to."""
         return max(0, MAX_LETTERS - len(self.state.letters) - self.burying) if self.buries else 0
 
+    def stored(self, seq: int) -> bool:
+        """Return True while the message at `seq` is stored."""
+        return self._around.messages.contains(seq)
+
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         """Put an op into the log; it returns to the `applied` of the delivery or the acks."""
         if kind in FIRST:
