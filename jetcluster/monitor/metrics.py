@@ -384,7 +384,19 @@ def replica_metrics(out: Exposition, node: Node, notes: LagNotes) -> Iterator[No
         if replica.leading:
             _peers(out, engine, replica, notes, stream)
             _links(out, replica, stream)
+        _letters(out, replica, engine.runtime.clock.time_ns(), stream)
         yield
+
+
+def _letters(out: Exposition, replica: StreamReplica, now: int, stream: tuple[tuple[str, str], ...]) -> None:
+    """Adds the dead letters that wait of the consumers that this node owns and that have the option."""
+    for hosted in list(replica.consumers.running.values()):
+        state = hosted.owner.state
+        if state.rules.letters is not None or state.letters:
+            labels, oldest = (*stream, ("consumer", state.name)), state.letters.oldest
+            out.gauge("jetcluster_dead_letters_waiting", "Letters no stream confirmed", len(state.letters), labels)
+            seconds = max(now - oldest.time, 0) / SECOND if oldest else 0.0
+            out.gauge("jetcluster_dead_letters_oldest_seconds", "Time since the first was given up", seconds, labels)
 
 
 def _peers(

@@ -22,6 +22,7 @@ from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Network, Runtime
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.stream.log.commands import CONSUMER_TURN, HEAD
+from jetcluster.stream.log.levels import LEVEL
 
 Body = dict[str, Any]
 FindHost = Callable[[int], ConsumerHost | None]
@@ -85,7 +86,10 @@ class ConsumerExchange:
             self._network.mesh.notify(peer, REFUSED_NOTICE, _REFUSED.pack(gid, session))
 
     def _propose(self, replica: ReplicaState, body: bytes) -> bool:
-        if self._commits.failing:
+        """Put a sound turn into the log, unless a member would stop at it: one of an older version that came since
+        its owner decided, or that only the leader has heard."""
+        level = replica.level
+        if self._commits.failing or (level < LEVEL and level < turn.level_of(body)):
             return False
         try:
             replica.group.propose(HEAD.pack(CONSUMER_TURN, 0, self._runtime.clock.time_ns()) + body)

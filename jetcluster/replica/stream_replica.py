@@ -329,7 +329,7 @@ class StreamReplica(ReplicaState):
             self.consumers.tell_leaving()
             return 0.0
         if self.leading:
-            follow_assignment(self.network, self.group, self.assignment.peers)
+            follow_assignment(self.network, self.table, self.group, self.assignment.peers)
             self._propose_config()
             self._do_duties()
             self.ingest.tick()

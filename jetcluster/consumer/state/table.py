@@ -27,6 +27,7 @@ from jetcluster.stream.apply.machine import StateError
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.bodies import load_object
 from jetcluster.stream.log.commands import CommandError, UnknownCommandError
+from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, ORDER_PER_KEY_LEVEL
 from jetcluster.stream.ports import (
     SIDE_CONSUMERS,
     SIDE_EXHAUSTED,
@@ -134,6 +135,14 @@ class ConsumerTable:
     def count(self) -> int:
         """Number of consumers of the stream, including those of mirrors and sources."""
         return len(self.by_cid)
+
+    @property
+    def level(self) -> int:
+        """Lowest level of a server that understands the ops of all consumers (`stream.log.levels`)."""
+        states = self.by_cid.values()
+        if any(state.rules.letters is not None or state.letters for state in states):
+            return DEAD_LETTER_LEVEL
+        return ORDER_PER_KEY_LEVEL if any(state.rules.keys is not None or state.unacked.held for state in states) else 0
 
     def session_of(self, owner: bytes) -> tuple[int, int] | None:
         """Return the session of an owner (8 bytes), which its next one must exceed, and its newest applied serial."""

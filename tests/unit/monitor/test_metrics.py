@@ -13,8 +13,10 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from jetcluster.clock import SystemClock
+from jetcluster.consumer.state.letters import Letter, WaitingLetters
 from jetcluster.health.node_health import Aspect
 from jetcluster.latency import BOUNDS, Latency
+from jetcluster.model.times import SECOND
 from jetcluster.monitor import metrics
 from jetcluster.monitor.metrics import Exposition, Metrics
 from jetcluster.monitor.pages import NodeSource
@@ -181,6 +183,27 @@ async def test_upstreams(node: Any) -> None:
         ("B", 0),
     ]
     assert [s.value for s in found["jetcluster_upstream_silent_seconds"].samples] == [0.5, 9.0]
+
+
+async def test_dead_letters_that_wait_at_their_owner(node: Any) -> None:
+    engine = node.jetstream.jetstream
+    given_up = engine.runtime.clock.time_ns() - 90 * SECOND
+    for name, wish, oldest in (("with", object(), given_up), ("none", object(), 0), ("other", None, 0)):
+        waiting = WaitingLetters()
+        if oldest:
+            waiting.add(4, Letter(1, 5, oldest))
+            waiting.add(5, Letter(1, 5, oldest + SECOND))
+        state = SimpleNamespace(name=name, rules=SimpleNamespace(letters=wish), letters=waiting)
+        hosted = SimpleNamespace(owner=SimpleNamespace(state=state))
+        engine.replicas[7].consumers.running[name] = hosted
+    found = await scrape(node)
+    labels = {"account": "$G", "stream": "S"}
+    samples = found["jetcluster_dead_letters_waiting"].samples
+    assert [(s.labels, s.value) for s in samples] == [
+        ({**labels, "consumer": "with"}, 2), ({**labels, "consumer": "none"}, 0)
+    ]  # fmt: skip
+    oldest_of, none = (s.value for s in found["jetcluster_dead_letters_oldest_seconds"].samples)
+    assert 90 <= oldest_of < 100 and none == 0
 
 
 async def test_survivors_tell_of_a_dead_server(node: Any) -> None:
