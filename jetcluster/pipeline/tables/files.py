@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from jetcluster.pipeline.tables.columns import merged
-from jetcluster.pipeline.tables.json_rows import JsonRows
+from jetcluster.pipeline.tables.payload import PayloadFormat, PayloadRows
 from jetcluster.pipeline.tables.table import DataFile, Span
 
 TEXTS: Final = pa.list_(pa.field("element", pa.string()))
@@ -70,10 +70,11 @@ class WriteTask:
     parts: tuple[TablePart, ...]
     columns: Any = None
     """A struct of the payloads' columns; None: payloads are kept as they are."""
-    infer: bool = False
+    format: PayloadFormat | None = None
+    """Their form, if they are parsed."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        parser = None if self.columns is None else JsonRows(self.columns, infer=self.infer, reserved=OWN.names)
+        parser = None if self.format is None else self.format.rows(self.columns, OWN.names)
         good_schema = RAW if self.columns is None else table_schema(self.columns)
         files = [_File(part.folder, self.span, DEAD if part.dead else good_schema) for part in self.parts]
         found = pa.struct([])
@@ -95,7 +96,7 @@ def table_schema(columns: Any) -> Any:
     return pa.schema([*OWN, *(field.with_nullable(True) for field in columns)])
 
 
-def split(rows: Any, parser: JsonRows, schema: Any) -> tuple[Any, Any, Any]:
+def split(rows: Any, parser: PayloadRows, schema: Any) -> tuple[Any, Any, Any]:
     """Returns (rows of `schema`, dead letters, struct with new fields or None) for rows of RAW."""
     parsed = parser.parse(rows["data"].to_pylist())
     good = rows.take(pa.array(parsed.good, pa.int64()))
