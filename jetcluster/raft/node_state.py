@@ -50,10 +50,11 @@ class Levels:
 
     def of(self, config: Config) -> int:
         """Return the level that all members understand; a member without a known level counts as level 0."""
-        return min(map(self._of, config.others(self._me)), default=self.own)
+        return min(map(self.known, config.others(self._me)), default=self.own)
 
-    def _of(self, peer: str) -> int:
-        told = self._told.get(peer)
+    def known(self, peer: str) -> int:
+        """Return the level that `peer` has reported, here or to others; 0 if never."""
+        told = self.told(peer)
         return self.recorded(peer) if told is None else told
 
 
