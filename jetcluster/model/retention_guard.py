@@ -72,6 +72,11 @@ def normalised(field: Config | None, metadata: Mapping[str, str]) -> tuple[dict[
     return dict(field), {**metadata, **{f"{_PREFIX}{key}": value for key, value in shown.items()}}
 
 
+def removed(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Returns the metadata without a guard."""
+    return {key: value for key, value in metadata.items() if not key.startswith(_PREFIX)}
+
+
 def check(config: Config, limits: AccountLimits = UNLIMITED) -> None:
     """Checks the guard of a normalised configuration. Raises ApiError 10052, or 10122 for more bytes than a stream of
     the account may have."""

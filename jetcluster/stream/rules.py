@@ -65,6 +65,7 @@ class StreamRules:
         "no_ack",
         "num_replicas",
         "read_consistency",
+        "refuses_when_full",
         "republish",
         "republish_headers_only",
         "restoring",
@@ -123,6 +124,8 @@ class StreamRules:
         """`KV-Operation: PURGE` rolls its subject up."""
         self.guard = retention_guard.rules_of(config)
         """Holds the limits back until a consumer has acknowledged; None without a guard."""
+        self.refuses_when_full = self.discard_new or (self.guard is not None and self.guard.refuses)
+        """The stream's size may be a reason to refuse a message."""
         old = not self.discard_new and (self.max_msgs or self.max_bytes)
         self.kept_per_subject = 0 if self.discard_new_per_subject else self.max_msgs_per_subject
         """Messages of a subject beyond which storing one evicts the oldest; 0: no limit."""

@@ -507,13 +507,8 @@ def refused_by(
 
 def takes_all(rules: StreamRules) -> bool:
     """True when every message without a meaningful `Nats-` field is stored, unchanged."""
-    full = refuses_when_full(rules)
+    full = rules.refuses_when_full
     return not (rules.sealed or rules.max_msg_size or rules.allow_msg_counter or rules.kv_purge or full)
-
-
-def refuses_when_full(rules: StreamRules) -> bool:
-    """True when the stream's size may be a reason to refuse a message: discard new, of the stream or of its guard."""
-    return rules.discard_new or (rules.guard is not None and rules.guard.refuses)
 
 
 def fits_whole(rules: StreamRules, batch: Batch, messages: int, byte_count: int) -> bool:

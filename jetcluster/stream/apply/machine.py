@@ -204,7 +204,8 @@ class StreamMachine:
             self.clock = max(self.clock, decoded.ts)
             result = self._administer(index, decoded)
             self._follow_jobs()
-        self._trim()
+        if self._extension is not None and self.store.blocks.first_seq != self._first_seq:
+            self._extension.trimmed()
         if self.rules.guard is not None:
             self._follow_guard(index, kept_from)
         if self.fast.by_id:
@@ -505,20 +506,14 @@ class StreamMachine:
     def _floor_of(self, consumer: str) -> int | None:
         return self._extension.floor_of(consumer) if self._extension is not None else None
 
-    def _trim(self) -> None:
-        """Tells the extension when the first sequence has moved."""
-        first_seq = self.store.blocks.first_seq
-        if self._extension is not None and first_seq != self._first_seq:
-            self._first_seq = first_seq
-            self._extension.trimmed()
-
     def _follow_guard(self, index: int, kept_from: int) -> None:
         """Lets the limits remove what the command at `index` has freed: the guard held it from `kept_from` on."""
         self.guard.follow_bytes(self.clock)
         while 0 < kept_from < (free := self.guard.kept_from):
             self._jobs.limit(index, GUARD_JOB, per_subject=self._may_exceed_per_subject, at=kept_from)
             kept_from = free
-            self._trim()  # which may free more
+            if self._extension is not None:
+                self._extension.trimmed()  # which may free more
         self._follow_jobs()
 
     @property
