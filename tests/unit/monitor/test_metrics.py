@@ -16,6 +16,7 @@ from jetcluster.clock import SystemClock
 from jetcluster.consumer.state.letters import Letter, WaitingLetters
 from jetcluster.health.node_health import Aspect
 from jetcluster.latency import BOUNDS, Latency
+from jetcluster.model.retention_guard import GuardRules
 from jetcluster.model.times import SECOND
 from jetcluster.monitor import metrics
 from jetcluster.monitor.metrics import Exposition, Metrics
@@ -219,6 +220,22 @@ async def test_survivors_tell_of_a_dead_server(node: Any) -> None:
     network.raft.peers.silent = set()
     del network.mesh.peers["CCCCCCCC"]
     assert (await scrape(node))["jetcluster_peers_seen"].samples[0].value == 1
+
+
+async def test_a_retention_guard_has_metrics_where_there_is_one(node: Any) -> None:
+    names = {"waiting_messages", "waiting_seconds", "refuses", "overrun_messages"}
+    series = {f"jetstream_stream_guard_{name}" for name in names}
+    assert not series & set(labels_by_name(await scrape(node)))
+    guard = SimpleNamespace(
+        rules=SimpleNamespace(guard=GuardRules("c")), oldest=1, waiting=7, refuses_now=lambda now: "full",
+        overrun=SimpleNamespace(messages=3),
+    )  # fmt: skip
+    node.jetstream.jetstream.replicas[7].machine.guard = guard
+    found = await scrape(node)
+    assert series <= set(labels_by_name(found))
+    values = {sample.name: sample.value for name in found for sample in found[name].samples if sample.name in series}
+    assert values["jetstream_stream_guard_waiting_messages"] == 7 and values["jetstream_stream_guard_refuses"] == 1
+    assert values["jetstream_stream_guard_overrun_messages"] == 3
 
 
 async def test_the_first_panel_counts_the_dead() -> None:
