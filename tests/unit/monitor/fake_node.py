@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,6 +128,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         refusals=None,
         scrubber=SimpleNamespace(passes=4, bytes=1000),
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
+        balancer=SimpleNamespace(moved=Counter(leader=2)),
         durability=SimpleNamespace(differing=["B"]),
         consumer_watch=SimpleNamespace(stuck={(7, 1): None}),
         unassigned=(),
