@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.model.advisory import balanced, for_system_account
 from jetcluster.records import NamedTuple
@@ -30,6 +30,14 @@ class BalanceMove(NamedTuple):
     before: tuple[Numbers, Numbers]
     """The source's, and the target's."""
     after: tuple[Numbers, Numbers]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For monitoring."""
+        found = {
+            "account": self.assignment.account, "stream": self.assignment.name, "kind": self.kind,
+            "consumer": self.consumer, "from": self.source, "to": self.target, "why": self.why,
+        }  # fmt: skip
+        return {key: value for key, value in found.items() if value}
 
     def tell(self, log: Log, events: Events) -> None:
         """Log line and advisory, for the stream's account and the system account."""

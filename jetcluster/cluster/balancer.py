@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +38,7 @@ STEADY_SECONDS: Final = 30.0
 """Time for which a server must have been up and well before it gets anything."""
 MOVES_PER_ROUND: Final = 4
 """Leaders, and consumers, that move in one round."""
+MAX_TOLD: Final = 16
 ASK_SECONDS: Final = 1.0
 HAND_SECONDS: Final = 4.0
 BUSY: Final = 300
@@ -67,6 +68,8 @@ class Balancer:
         self._replicas = replicas
         self.moved: Counter[str] = Counter()
         """By kind, the moves that this server has brought about as the meta leader (monitoring)."""
+        self.last: deque[BalanceMove] = deque(maxlen=MAX_TOLD)
+        """The newest of them (monitoring)."""
         self._leaders_at = 0.0
 
     async def keep(self, term: int) -> None:
@@ -177,6 +180,7 @@ class Balancer:
 
     def _tell(self, told: BalanceMove) -> None:
         self.moved[told.kind] += 1
+        self.last.append(told)
         told.tell(self._runtime.log, self._events)
 
     def _told(self, kind: str, assignment: Assignment, shift: Shift, consumer: str) -> BalanceMove:

@@ -44,4 +44,7 @@ def test_a_move_is_told_to_the_log_and_to_both_accounts() -> None:
         "stream": "S", "kind": "consumer", "from": "n1", "to": "n2", "why": "because", "consumer": "c",
         "before": {"n1": before[0], "n2": before[1]}, "after": {"n1": after[0], "n2": after[1]},
     }  # fmt: skip
+    assert BalanceMove("leader", STREAM, "", "n1", "n2", "because", before, after).to_dict() == {
+        "account": "APP", "stream": "S", "kind": "leader", "from": "n1", "to": "n2", "why": "because"
+    }  # fmt: skip
     assert copy.fields == {"account": "APP", **event.fields}
