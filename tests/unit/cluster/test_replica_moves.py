@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.cluster import load
 from jetcluster.cluster.balancer import BalanceRules
-from testkit.sim.nodes import Cluster
+from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.balance_support import QUIET, STEADY, advisories, leads, moves, shorten
 
@@ -72,3 +72,71 @@ async def test_no_replica_moves_while_a_server_is_away_or_a_placement_forbids_it
         await cluster.until(lambda: len(back.js.replicas) == 6, 600, "a fourth of 24")
         await asyncio.sleep(QUIET)
         assert not cluster["E"].js.replicas, "it is not fast"
+
+
+class Publishers:
+    """One for each stream, at one node; each sends its message again after 0.4 s without an ack, as clients do."""
+
+    def __init__(self, node: Node, streams: int, pause: float) -> None:
+        self.longest = 0.0
+        """Seconds from a message's first sending to its ack."""
+        self.acked = 0
+        self._node, self._pause = node, pause
+        self.tasks = [asyncio.get_running_loop().create_task(self._publish(number)) for number in range(streams)]
+
+    async def _publish(self, stream: int) -> None:
+        subject, clock = f"s{stream}".encode(), self._node.cluster.loop
+        await asyncio.sleep(self._pause * (stream % 17) / 17)
+        while True:
+            began = clock.time()
+            while not await self._stored(subject):
+                await asyncio.sleep(0.01)
+            self.longest = max(self.longest, clock.time() - began)
+            self.acked += 1
+            await asyncio.sleep(self._pause)
+
+    async def _stored(self, subject: bytes) -> bool:
+        try:
+            _, _, body = await self._node.request(subject, b"x", 0.4)
+        except (NoRespondersError, TimeoutError):
+            return False
+        return b'"seq"' in body
+
+
+async def grown_and_shrunk(streams: int, pause: float) -> float:
+    """Three servers become six and three again; the longest time for which a message waited for its ack."""
+    async with Cluster() as cluster:
+        for number in range(streams):
+            await cluster.create(f"S{number}")
+        load_of_all = Publishers(cluster["A"], streams, pause)
+        for name in "DEF":
+            cluster.add(name)
+
+        def even() -> bool:
+            held = [len(node.js.replicas) for node in cluster]
+            led = leads(cluster).values()
+            return max(held) - min(held) <= 1 and max(led) - min(led) <= 2 and sum(held) == 3 * streams
+
+        await cluster.until(even, 60.0 + 4.0 * streams, "all six carry as much")
+        assert all(node.js.replicas for node in cluster)
+        for name in "DEF":
+            leaving = cluster[name]
+            request = {"request": f"e{name}", "peer": name}
+            await cluster["A"].js.meta_request("server_evacuate", request)
+            await cluster.until(lambda node=leaving: not node.js.replicas, 30.0 + 2.0 * streams, f"{name} is empty")  # type: ignore[misc]
+            await cluster["A"].js.meta_request("server_remove", {**request, "request": f"r{name}"})
+            await cluster.stop(name)
+        await cluster.until(even, 120.0, "all three carry as much")
+        for task in load_of_all.tasks:
+            task.cancel()
+        assert load_of_all.acked > 10 * streams
+        for number in range(streams):
+            await cluster.equal(f"S{number}")
+        print(streams, "streams:", load_of_all.acked, "acks, at most", round(load_of_all.longest, 3), "s")
+        return load_of_all.longest
+
+
+@virtual_time
+async def test_three_servers_become_six_and_three_again_and_no_stream_is_without_acks_for_a_second() -> None:
+    """On a virtual clock, so that only what the servers wait for counts, and not how slow this machine is."""
+    assert await grown_and_shrunk(18, 0.5) < 1.0
