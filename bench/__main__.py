@@ -13,6 +13,7 @@ FIGURES = {
     "scaling": "reads over replicas and mirrors, a model and its trials: docs/benchmarks/scaling.md, reads.md",
     "arrow": "`jetcluster.arrow`: streams as record batches",
     "attack": "what a client notices of attacks on its server",
+    "balance": "three servers grow to six and shrink again, while streams are written to",
     "catchup": "a stream that is written at full speed while another replica joins",
     "connections": "memory of idle clients, processor time of TLS handshakes and permission checks",
     "counts": "instructions of the servers per message of fixed loads, beside the committed figures",

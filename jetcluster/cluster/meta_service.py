@@ -296,6 +296,18 @@ class MetaService:
         successor = self._choose(old, 1, others, old.config.get("placement"), beside).leader
         return [successor if peer == removed else peer for peer in old.peers]
 
+    def may_take(self, old: Assignment, source: str, target: str) -> bool:
+        """Returns True when the stream's replica on `source` could be placed on `target`."""
+        candidates = self._candidates(old.config["storage"])
+        taker = [c for c in candidates if c.peer == target]
+        beside = [c for c in candidates if c.peer in old.peers and c.peer != source]
+        wish, claim = old.config.get("placement"), max(int(old.config["max_bytes"]), 0)
+        try:
+            place(old.name, 1, taker, wish, self._cluster_name, rules=self._rules(), beside=beside, claim=claim)
+        except ApiError:
+            return False
+        return True
+
     def added_peers(self, old: Assignment) -> list[str]:
         """Returns the stream's peers, filled up to its number of replicas. Raises ApiError 10005."""
         return self._scaled(old, old.replicas)

@@ -108,6 +108,24 @@ def server_health(server: str, peer: str, aspect: str, reason: str, seconds: flo
     return Event(f"{PREFIX}SERVER.HEALTHY.{server}".encode(), "server_healthy", fields | {"seconds": seconds})
 
 
+def balanced(
+    stream: str,
+    kind: str,
+    consumer: str,
+    servers: tuple[str, str],
+    why: str,
+    before: Mapping[str, Mapping[str, int]],
+    after: Mapping[str, Mapping[str, int]],
+) -> Event:
+    """Own event: for balance a leader, a consumer or a replica (`kind`) goes from the first of `servers` to the second;
+    `before` and `after` say what each carries."""
+    fields: dict[str, Any] = {"stream": stream, "kind": kind, "from": servers[0], "to": servers[1], "why": why}
+    if consumer:
+        fields["consumer"] = consumer
+    fields |= {"before": before, "after": after}
+    return Event(f"{PREFIX}STREAM.BALANCED.{stream}".encode(), "stream_balanced", fields)
+
+
 def batch_abandoned(stream: str, batch_id: bytes, reason: str) -> tuple[Event, Event]:
     """Returns nats-server's event and the specification's."""
     fields = {"stream": stream, "batch": batch_id.decode("utf-8", "replace"), "reason": reason}

@@ -350,6 +350,9 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         ("scrub_bytes", "Bytes verified by the scrub", engine.scrubber.bytes),
         ("damage_found", "Damaged records found", sum(r.repair.found for r in replicas)),
         ("damage_repaired", "Replicas rebuilt because of damage", sum(r.repair.repaired for r in replicas)),
+        ("balance_leaders", "Leaders that went elsewhere for balance", engine.balancer.moved["leader"]),
+        ("balance_consumers", "Consumers that went elsewhere for balance", engine.balancer.moved["consumer"]),
+        ("balance_replicas", "Replicas that went elsewhere for balance", engine.balancer.moved["replica"]),
     ):
         out.counter(f"jetcluster_{name}_total", help, value)
     for name, help, value in (

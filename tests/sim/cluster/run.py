@@ -19,6 +19,7 @@ from testkit.sim.loop import quietly_collected
 from tests.sim.cluster import liveness, nemesis, replicas, second_look, server_changes, small
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
+from tests.sim.cluster.moves import Moves
 from tests.sim.cluster.pulse import Pulse
 from tests.sim.cluster.readers import Readers
 from tests.sim.cluster.scenario import Scenario
@@ -168,12 +169,15 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         Invariants(deployment).begin()
         availability.begin()
         Readers(deployment).begin()
+        moves = Moves(deployment)
+        moves.begin()
         tasks = [
             deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
         ]
         control = deployment.client("nemesis")
         raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
         deployment.run_until_done(deployment.spawn(control, raging, "the faults"), FAULTS)
+        moves.calm()
         deployment.spawn(control, liveness.supervise(deployment), "the supervisor")
         deployment.spawn(
             control, server_changes.tidy(deployment, Random(f"administrator {scenario.seed}")), "the administrator"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+from jetcluster.cluster.balancer import BalanceRules
 from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.health.node_health import NodeHealth
 from jetcluster.health.usage import PageCounters
@@ -131,6 +133,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         refusals=None,
         scrubber=SimpleNamespace(passes=4, bytes=1000),
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
+        balancer=SimpleNamespace(moved=Counter(leader=2), last=[], rules=BalanceRules),
         durability=SimpleNamespace(differing=["B"]),
         consumer_watch=SimpleNamespace(stuck={(7, 1): None}),
         unassigned=(),

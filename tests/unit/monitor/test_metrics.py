@@ -123,6 +123,7 @@ async def test_values(node: Any, server: Server) -> None:
     assert value("jetcluster_fast_batches_open") == 3
     assert value("jetcluster_direct_get_batches_streaming") == 1
     assert value("jetcluster_damage_found_total") == 3
+    assert value("jetcluster_balance_leaders_total") == 2 and value("jetcluster_balance_replicas_total") == 0
     assert value("jetcluster_direct_gets_total", stream="S") == 12
     assert value("jetcluster_fsync_seconds_count") == 1
     assert value("jetcluster_direct_get_seconds_bucket", role="mirror", le="0.0025") == 1
