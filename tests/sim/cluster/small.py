@@ -87,6 +87,7 @@ LIMITS: Final = (
     Limit("jetcluster.mesh.link", "SLICE_BYTES", 2_048),
     Limit("jetcluster.mesh.link", "FULL_LANE_BYTES", 8_192),
     Limit("jetcluster.mesh.link", "GREETING_FRAMES", 4),
+    Limit("jetcluster.mesh.mesh", "MAX_STRANGERS", 8),
     Limit("jetcluster.mesh.peer_link", "MAX_GATHERED_BYTES", 1_000),
     Limit("jetcluster.mesh.peer_link", "EXPECT_BYTES", 500),
     Limit("jetcluster.server.accounts.remote_peers", "ASK_BYTES", 1_000),
