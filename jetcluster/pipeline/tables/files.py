@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from jetcluster.pipeline.tables.columns import merged
+from jetcluster.pipeline.tables.object_store import file_system
 from jetcluster.pipeline.tables.payload import PayloadFormat, PayloadRows
 from jetcluster.pipeline.tables.table import DataFile, Span
 
@@ -132,14 +133,6 @@ def remove(folder: str, names: Iterable[str]) -> None:
         system.delete_file(f"{path}/{name}")
 
 
-def file_system(folder: str) -> tuple[Any, str]:
-    """Returns pyarrow's file system for a path or URL, and the path in it."""
-    if "://" not in folder:
-        return fs.LocalFileSystem(), folder
-    system, path = fs.FileSystem.from_uri(folder)
-    return system, path
-
-
 def _from(rows: Any, start: int) -> Any:
     """Returns the rows from a sequence on; they are sorted by it, as the source's are."""
     seqs = rows.column(0)
@@ -177,7 +170,8 @@ class _File:
     def _write(self) -> None:
         if self._writer is None:
             system, path = file_system(self.folder)
-            system.create_dir(path, recursive=True)
+            if isinstance(system, fs.LocalFileSystem):  # an object store has no folders
+                system.create_dir(path, recursive=True)
             self._path = f"{path}/{self.span.start}-{self.span.end - 1}-{uuid.uuid4().hex}.parquet"
             self._writer = pq.ParquetWriter(
                 self._path, self.schema, filesystem=system, compression="zstd", metadata_collector=self._written
