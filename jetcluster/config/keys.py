@@ -283,6 +283,7 @@ KEYS: Final = {
         value("request_queue_limit", as_int,
               "API requests that wait, per account; beyond it the oldest is dropped.",
               fixed="JetStreamRequestQueueLimit"),
+        block("balance", server.nested("jetstream.balance"), "jetcluster only. Below."),
         block("limits", server.nested("jetstream.limits"), "Below."),
         block("store store_dir storedir", server.store_dir_of(lambda jetstream: jetstream),
               "Once: here or at the top level.", fixed={"store_dir": "jetstream storage directory"}),
@@ -295,6 +296,14 @@ KEYS: Final = {
         inert("max_concurrent_io", server.absolute(4, 8192), "Files are written by one thread."),
         refused("key ek encryption_key prev_key prev_ek prev_encryption_key cipher tpm", _NO_ENCRYPTION,
                 "Encrypt the file system."),
+    ),
+    "jetstream.balance": Block(
+        opts.JetStreamOptions,
+        value("leaders", as_bool,
+              "jetcluster only. Leaders of streams and owners of consumers move to servers that carry less, by the "
+              "meta leader's value ([balance](membership/balance.md)).", to="balance_leaders"),
+        value("replicas", as_bool, "jetcluster only. A server that is added gets its share of replicas, likewise.",
+              to="balance_replicas"),
     ),
     "jetstream.limits": Block(
         opts.JetStreamOptions,

@@ -350,6 +350,9 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         ("scrub_bytes", "Bytes verified by the scrub", engine.scrubber.bytes),
         ("damage_found", "Damaged records found", sum(r.repair.found for r in replicas)),
         ("damage_repaired", "Replicas rebuilt because of damage", sum(r.repair.repaired for r in replicas)),
+        ("balance_leaders", "Leaders that went elsewhere for balance", engine.balancer.moved["leader"]),
+        ("balance_consumers", "Consumers that went elsewhere for balance", engine.balancer.moved["consumer"]),
+        ("balance_replicas", "Replicas that went elsewhere for balance", engine.balancer.moved["replica"]),
     ):
         out.counter(f"jetcluster_{name}_total", help, value)
     for name, help, value in (
@@ -501,7 +504,22 @@ def _stream(out: Exposition, engine: JetStream, replica: StreamReplica, system: 
         "limit_bytes": assignment.config["max_bytes"],
         "limit_messages": assignment.config["max_msgs"],
     })  # fmt: skip
+    _guard(out, replica, system, labels)
     return labels
+
+
+def _guard(out: Exposition, replica: StreamReplica, system: str, labels: Labels) -> None:
+    """Adds what waits for the stream's retention guard, if it has one."""
+    guard, now = replica.machine.guard, replica.runtime.clock.time_ns()
+    if guard.rules.guard is None:
+        return
+    oldest = guard.oldest
+    out.gauges(f"{system}_stream_guard", labels, {
+        "waiting_messages": guard.waiting,
+        "waiting_seconds": max(now - oldest, 0) / SECOND if oldest else 0,
+        "refuses": int(guard.refuses_now(now) is not None),
+        "overrun_messages": guard.overrun.messages,
+    })  # fmt: skip
 
 
 def _consumers(

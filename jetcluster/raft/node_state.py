@@ -59,14 +59,15 @@ class Levels:
 
     def of(self, config: Config) -> int:
         """Return the level that all members understand; a member without a known level counts as level 0."""
-        return min(map(self._of, config.others(self._me)), default=self.own)
+        return min(map(self.known, config.others(self._me)), default=self.own)
 
     def understands(self, peer: str, level: int) -> bool:
         """Return True when `peer` has at least `level`."""
-        return self._of(peer) >= level
+        return self.known(peer) >= level
 
-    def _of(self, peer: str) -> int:
-        told = self._told.get(peer)
+    def known(self, peer: str) -> int:
+        """Return the level that `peer` has reported, here or to others; 0 if never."""
+        told = self.told(peer)
         if told is not None and peer not in self._silent:
             return told
         recorded = self.recorded(peer)

@@ -103,6 +103,11 @@ REPEAT_SECONDS = 0.2
 """Delay before moves that are proposed, and not yet applied, are proposed again; applying one twice is harmless."""
 
 
+REMEMBERED_SECONDS = 120.0
+LEAST_REMEMBERED = 64
+"""Moves of consumers that are remembered before old ones are looked for."""
+
+
 class ConsumerBalancer:
     """Moves consumers to owners that are reachable. One per replica; it acts on the leader only."""
 
@@ -113,6 +118,9 @@ class ConsumerBalancer:
         self._table = replica.table
         self._policy = policy
         self._again_at = 0.0
+        self._moved_at: dict[int, float] = {}
+        """By consumer id, when it moved last (monotonic); those that moved long ago are forgotten."""
+        self._forget_at = LEAST_REMEMBERED
 
     def able_peers(self) -> list[str]:
         """Voters that are heard and caught up, so that they could serve a consumer at once (the leader's view)."""
@@ -146,9 +154,19 @@ class ConsumerBalancer:
         """True on the leader when a consumer has no owner that is heard and stays."""
         return self._replica.leading and bool(self._table.count) and self._policy.must_move(self.present())
 
-    def moved(self) -> None:
-        """Note that a proposed move was applied: the next one may follow at once."""
+    def moved(self, cid: int) -> None:
+        """Note that a move was applied, on any replica: a proposed one may be followed at once."""
         self._again_at = 0.0
+        now = self._clock.monotonic()
+        if len(self._moved_at) >= self._forget_at:
+            self._moved_at = {cid: at for cid, at in self._moved_at.items() if now - at < REMEMBERED_SECONDS}
+            self._forget_at = 2 * len(self._moved_at) + LEAST_REMEMBERED
+        self._moved_at[cid] = now
+
+    def rested(self, cid: int, seconds: float) -> bool:
+        """True when the consumer has kept its owner for so long (REMEMBERED_SECONDS at most), as far as is known."""
+        moved_at = self._moved_at.get(cid)
+        return moved_at is None or self._clock.monotonic() - moved_at >= seconds
 
     def present(self) -> list[str]:
         """Assigned voters that are heard."""

@@ -54,6 +54,9 @@ _BY_FIELDS: Final = frozenset(
 
 _NOT_FOUND: Final = errors.by_code(errors.CONSUMER_NOT_FOUND)
 _EXISTS: Final = errors.by_code(errors.CONSUMER_EXISTS)
+_GUARDS: Final = errors.invalid_config(
+    "the consumer is the retention_guard of its stream, which must name another one or none before"
+)
 _MISSING: Final = errors.by_code(errors.CONSUMER_NOT_EXISTING)
 
 
@@ -236,6 +239,11 @@ class ConsumerTable:
         """See `stream.ports.Extension`."""
         self._retention.stored(first_seq, last_seq)
 
+    def floor_of(self, name: str) -> int | None:
+        """See `stream.ports.Extension`."""
+        state = self.by_name.get(name)
+        return None if state is None else state.lowest_wanted() - 1
+
     def wanted(self, seq: int, subject: bytes) -> bool:
         """See `stream.ports.Extension`."""
         return self._retention.wanted(seq, subject)
@@ -415,6 +423,8 @@ class ConsumerTable:
         state = self.by_name.get(name)
         if state is None or cid not in (0, state.cid):
             return _NOT_FOUND
+        if self._rules is not None and self._rules.guard is not None and self._rules.guard.consumer == name:
+            return _GUARDS
         del self.by_name[name], self.by_cid[state.cid]
         self.public_count -= not state.rules.direct
         self._dirty.pop(state.cid, None)

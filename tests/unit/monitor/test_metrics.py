@@ -16,6 +16,7 @@ from jetcluster.clock import SystemClock
 from jetcluster.consumer.state.letters import Letter, WaitingLetters
 from jetcluster.health.node_health import Aspect
 from jetcluster.latency import BOUNDS, Latency
+from jetcluster.model.retention_guard import GuardRules
 from jetcluster.model.times import SECOND
 from jetcluster.monitor import metrics
 from jetcluster.monitor.metrics import Exposition, Metrics
@@ -122,6 +123,7 @@ async def test_values(node: Any, server: Server) -> None:
     assert value("jetcluster_fast_batches_open") == 3
     assert value("jetcluster_direct_get_batches_streaming") == 1
     assert value("jetcluster_damage_found_total") == 3
+    assert value("jetcluster_balance_leaders_total") == 2 and value("jetcluster_balance_replicas_total") == 0
     assert value("jetcluster_direct_gets_total", stream="S") == 12
     assert value("jetcluster_fsync_seconds_count") == 1
     assert value("jetcluster_direct_get_seconds_bucket", role="mirror", le="0.0025") == 1
@@ -219,6 +221,22 @@ async def test_survivors_tell_of_a_dead_server(node: Any) -> None:
     network.raft.peers.silent = set()
     del network.mesh.peers["CCCCCCCC"]
     assert (await scrape(node))["jetcluster_peers_seen"].samples[0].value == 1
+
+
+async def test_a_retention_guard_has_metrics_where_there_is_one(node: Any) -> None:
+    names = {"waiting_messages", "waiting_seconds", "refuses", "overrun_messages"}
+    series = {f"jetstream_stream_guard_{name}" for name in names}
+    assert not series & set(labels_by_name(await scrape(node)))
+    guard = SimpleNamespace(
+        rules=SimpleNamespace(guard=GuardRules("c")), oldest=1, waiting=7, refuses_now=lambda now: "full",
+        overrun=SimpleNamespace(messages=3),
+    )  # fmt: skip
+    node.jetstream.jetstream.replicas[7].machine.guard = guard
+    found = await scrape(node)
+    assert series <= set(labels_by_name(found))
+    values = {sample.name: sample.value for name in found for sample in found[name].samples if sample.name in series}
+    assert values["jetstream_stream_guard_waiting_messages"] == 7 and values["jetstream_stream_guard_refuses"] == 1
+    assert values["jetstream_stream_guard_overrun_messages"] == 3
 
 
 async def test_the_first_panel_counts_the_dead() -> None:
