@@ -21,6 +21,7 @@ FIGURES = {
     "fleet": "large clusters of workers in a simulation",
     "flood": "connections that publish without waiting, beside publishers that wait for their acks",
     "idle_streams": "processor time of a node with streams in which nothing happens",
+    "letters": "how long an owner looks for dead letters that may be stored already",
     "long_commands": "how long commands that remove very many messages hold a replica",
     "searches": "how long searches with wildcards hold a replica",
     "sick": "how long a publisher goes without acks while the leader's disk is sick",

@@ -376,6 +376,9 @@ class StreamRequests:
             raise by_code(MIN_LAST_SEQUENCE)
         if not young or (staleness >= 0 and not demands.upstream_is_within(staleness, asked)):
             raise by_code(NOT_AVAILABLE)
+        if request.msg_id_prefixes:
+            searching = msg_get.search(replica.store, request)
+            return {"response": (await self._runtime.budget.run(replica.assignment.account, searching)).decode()}
         message = msg_get.found(replica.store, request)
         last_seq, age = replica.store.last_seq, demands.age(began)  # before others have a turn
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)
