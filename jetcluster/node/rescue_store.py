@@ -33,7 +33,8 @@ from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.node.part_options import journal_options
 from jetcluster.node.rescue_survey import ReplicaView, StoreView, StreamView
 from jetcluster.raft.journal.disk import FileMark
-from jetcluster.raft.journal.journal import Journal, file_journal
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.of_files import file_journal
 from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.raft.rescue import take_over
 

@@ -1,0 +1,24 @@
+"""Keys of encryption at rest that are the same in every process of a test."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+
+from jetcluster.clock import Rng
+from jetcluster.sealing.keyring import Keyring
+from jetcluster.sealing.segments import Segments
+from testkit.twins.time import SeededRng
+
+
+@functools.cache
+def keyring(cipher: str) -> Keyring:
+    """Return a keyring whose file is gone already."""
+    with tempfile.TemporaryDirectory() as folder:
+        return Keyring.make(Path(folder), "a test's key", cipher, rng=SeededRng(99))
+
+
+def segment_keys(cipher: str, rng: Rng) -> Segments:
+    """Return the keys of a journal. `rng` draws the segments' salts."""
+    return Segments(keyring(cipher), rng)
