@@ -6,7 +6,7 @@ Results are the same on every replica, and part of the rolling hash.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from jetcluster.errors import ApiError
 from jetcluster.records import NamedTuple
@@ -139,6 +139,9 @@ SIDE_COUNTED = 17
 SIDE_LETTERS = 18
 """Rows of `consumer.state.letters`."""
 
+NAMED_TABLES: Final = {SIDE_WAITING: 4, SIDE_SESSIONS: 0, SIDE_SOURCES: 0, SIDE_FAST: 0}
+"""Tables whose keys have subjects or names that somebody chose -> the bytes before them. Encryption at rest hides them
+(`store.seal`); keys of other tables must have numbers only."""
 
 Message = tuple[bytes, bytes, bytes]
 """Subject, header block, payload."""
