@@ -227,7 +227,7 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
 
         directory, loop = store.path / "journal", asyncio.get_running_loop()
         mark = FileMark(store.path / MARK_NAME, store.identity.peer_id)
-        journal = file_journal(directory, loop, rng, journal_options(directory, None), failed, mark)
+        journal = file_journal(directory, loop, rng, journal_options(directory, None), failed, mark, store.keys)
         journal.serve(lambda logs: moved.set())
         try:
             journal.open()

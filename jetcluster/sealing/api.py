@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Final, Protocol
 
-from jetcluster.errors import DiskError
+from jetcluster.errors import DiskError, OperatorError
+from jetcluster.files import Files, exists
 
+FILE_NAME: Final = "encryption.json"
+COPY_NAME: Final = "encryption.copy.json"
+"""Files of a store with its keys (`keyring`)."""
+SEALED_FILE: Final = "data/ENCRYPTED"
+"""File that says that the records of the data are sealed."""
 TAG_BYTES: Final = 16
 """Bytes by which a sealed text is longer than the plain one."""
 
 
+def is_sealed(directory: Path, files: Files = os) -> bool:
+    """True when the store in `directory` is encrypted, or was begun to be."""
+    return any(exists(directory / name, files) for name in (FILE_NAME, COPY_NAME, SEALED_FILE))
+
+
 class SealError(DiskError):
     """Sealed bytes do not open: they were changed, are in another's place, or are of another key."""
+
+
+class KeyringError(OperatorError):
+    """The store's keys cannot be had: a wrong key, none, or a damaged file. Nothing was changed."""
 
 
 class SegmentCipher(Protocol):

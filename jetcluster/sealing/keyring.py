@@ -19,13 +19,11 @@ from cryptography.exceptions import InvalidTag
 
 from jetcluster.checksum import crc32
 from jetcluster.clock import Rng, SystemRng
-from jetcluster.errors import OperatorError
-from jetcluster.files import Files, exists, read, write_durably
+from jetcluster.files import Files, read, write_durably
 from jetcluster.records import NamedTuple
+from jetcluster.sealing.api import COPY_NAME, FILE_NAME, KeyringError
 from jetcluster.sealing.ciphers import AES, CHACHAPOLY, KEY_BYTES, NONCE_BYTES, aead, derive
 
-FILE_NAME: Final = "encryption.json"
-COPY_NAME: Final = "encryption.copy.json"
 FORMAT: Final = 1
 MAX_KEYS: Final = 1000
 """Data keys that a store has in its life: more rotations are refused."""
@@ -34,21 +32,12 @@ _NAMES: Final = 0
 """Number of the key of names among the wrapped keys."""
 
 
-class KeyringError(OperatorError):
-    """The store's keys cannot be had: a wrong key, none, or a damaged file. Nothing was changed."""
-
-
 class DataKey(NamedTuple):
     """A key that seals what is stored."""
 
     number: int
     cipher: str
     key: bytes
-
-
-def is_sealed(directory: Path, files: Files = os) -> bool:
-    """True when the store in `directory` has a keyring."""
-    return any(exists(directory / name, files) for name in (FILE_NAME, COPY_NAME))
 
 
 class Keyring:

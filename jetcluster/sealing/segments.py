@@ -14,9 +14,9 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 
 from jetcluster.clock import Rng
-from jetcluster.sealing.api import SealError
+from jetcluster.sealing.api import KeyringError, SealError
 from jetcluster.sealing.ciphers import NONCE_BYTES, aead, derive
-from jetcluster.sealing.keyring import Keyring, KeyringError
+from jetcluster.sealing.keyring import Keyring
 
 _HEAD: Final = struct.Struct("<I16s")
 SALT_BYTES: Final = 16

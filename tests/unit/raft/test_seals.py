@@ -14,8 +14,8 @@ from jetcluster.raft.journal.log import JournalDamageError
 from jetcluster.raft.journal.records import FormatError
 from jetcluster.raft.journal.recovery import scan
 from jetcluster.raft.journal.seals import Seals
+from jetcluster.sealing.api import KeyringError
 from jetcluster.sealing.ciphers import AES, CHACHAPOLY
-from jetcluster.sealing.keyring import KeyringError
 from testkit.twins.encryption import segment_keys
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import ABC, Rig, batches, content, fill, filled

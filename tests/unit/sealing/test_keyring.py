@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.sealing.api import COPY_NAME, FILE_NAME, KeyringError, is_sealed
 from jetcluster.sealing.ciphers import AES, CHACHAPOLY
-from jetcluster.sealing.keyring import COPY_NAME, FILE_NAME, Keyring, KeyringError, is_sealed
+from jetcluster.sealing.keyring import Keyring
 from testkit.twins.time import SeededRng
 
 

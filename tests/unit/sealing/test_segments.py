@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.sealing.api import TAG_BYTES, SealError
-from jetcluster.sealing.keyring import Keyring, KeyringError
+from jetcluster.sealing.api import TAG_BYTES, KeyringError, SealError
+from jetcluster.sealing.keyring import Keyring
 from jetcluster.sealing.segments import HEAD_BYTES, Segments
 from testkit.twins.time import SeededRng
 
