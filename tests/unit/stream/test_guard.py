@@ -177,6 +177,15 @@ def test_purges_deletions_and_rollups_win() -> None:
     assert n.stored() == [6, 7]
 
 
+def test_a_ttl_wins() -> None:
+    n = guarded(max_age=60 * SECOND, allow_msg_ttl=True)
+    n.publish(b"a")
+    n.apply(commands.encode_publish(n.now, Batch.encode([b"a"], [b"NATS/1.0\r\nNats-TTL: 1s\r\n\r\n"], [b""])))
+    n.now += 2 * SECOND
+    expire(n)
+    assert n.stored() == [1]
+
+
 # -- bounds of the guard
 
 
