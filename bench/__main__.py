@@ -25,6 +25,8 @@ FIGURES = {
     "searches": "how long searches with wildcards hold a replica",
     "sick": "how long a publisher goes without acks while the leader's disk is sick",
     "spark": "the Spark source and the archive job",
+    "lakehouse": "the lakehouse job: rows per second into Delta and Iceberg tables, and CPU per row",
+    "spark_latency": "from a publish to a row of a streaming query, and how much of that is Spark's",
     "sink": "the Spark sink: rows per second, and CPU per row",
     "workers": "throughput and processor time of one worker and of two",
     "subscriptions": "very many subscriptions of one client",

@@ -296,6 +296,9 @@ class StreamRequests:
             "page": list(page),
             "links": replica.mirrors.links.info(),
         }
+        guard = replica.machine.guard.info(self._runtime.clock.time_ns())
+        if guard is not None:
+            answer["guard"] = guard
         if proves:
             age = replica.reads.own.demands.age(began)
             proof = msg_get.freshness_object(replica.store.last_seq, self._network.name, age)

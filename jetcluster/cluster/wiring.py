@@ -135,7 +135,7 @@ class Parts:
             meta.machine, clock=runtime.clock, propose=meta.propose, barrier=meta.barrier,
             online=lambda: {network.me, *mesh.peers}, well=network.raft.peers.is_well,
             cluster_name=network.cluster_name, clustered=bool(network.cluster_name),
-            leader=network.leaders.get, rules=node.placement_rules, log=log,
+            leader=network.leaders.get, level=network.raft.levels.known, rules=node.placement_rules, log=log,
         )  # fmt: skip
         self.members = MetaMembers(runtime, network, meta, self.service, voters)
         self.roster = roster

@@ -362,6 +362,11 @@ UNREAD: Final = FindingKind(
     "Its reader has 2 MiB (push) or 8 MiB (pull) unread, or does not answer a flow control request",
     "Look at the worker: it hangs, its processor is busy, or its link is slow",
 )  # fmt: skip
+LETTERS_WAIT: Final = FindingKind(
+    "JC409", WARN, "Dead letters wait for the stream that takes them", "symptoms/consumers.md#dead-letters-wait",
+    "They are tried again until a stream of the same account and domain confirms them; nothing is lost",
+    "See that a stream takes their subject (`dead_letter` of the consumer) and has room",
+)  # fmt: skip
 OPEN_ROUTES: Final = FindingKind(
     "JC501", WARN, "Anybody in the network may join the cluster", "security/routes.md",
     "trusted_network is set, and routes have neither a password nor TLS",
@@ -490,7 +495,7 @@ KINDS: Final[tuple[FindingKind, ...]] = (
     UNANSWERED, LEADERLESS, REPLICA_GONE, BEHIND, CATCHING_UP, NOT_APPLIED, STOPPED, DAMAGED, REJECTED, UNDECIDED,
     REFUSING, BROKEN, ONE_REPLICA, ONE_MACHINE, STREAM_FULL, STREAM_ROLLS, CONSUMERS_NEAR, UPSTREAM_SILENT,
     UPSTREAM_LAGS, QUEUE_UNUSED, NO_INTEREST, REFUSED,
-    STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, UNBOUND, UNREAD, OPEN_ROUTES,
+    STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, UNBOUND, UNREAD, LETTERS_WAIT, OPEN_ROUTES,
     NO_USERS, NO_TLS, CONSOLE_OPEN, TEMPORARY_STORE, SYNC_RELAXED, INERT, NO_SYSTEM_USER, ACCOUNT_NEAR, INVALID,
     START_WARNING, ACCOUNT_RESERVED,
     LOW_DESCRIPTORS, LOW_BACKLOG, UNSYNCHRONIZED, CLOCK_UNKNOWN, SLOW_DISK, STORE_UNWRITABLE,

@@ -307,6 +307,12 @@ class ConsumerFacts:
     """Until its pause ends."""
     exhausted: int = 0
     """Messages given up after max_deliver, kept by interest retention."""
+    letters: int = 0
+    """Dead letters that no stream has confirmed."""
+    letters_oldest: float = -1
+    """Since the first of them was given up."""
+    letters_error: str = ""
+    """The end of the last try."""
 
 
 class ReservingStream(NamedTuple):

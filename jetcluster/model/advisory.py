@@ -135,6 +135,18 @@ def batch_abandoned(stream: str, batch_id: bytes, reason: str) -> tuple[Event, E
     )
 
 
+def guard_refuses(stream: str, consumer: str, reason: str, waiting: int) -> Event:
+    """Own event: publishes begin to be refused, as `waiting` messages wait for the stream's retention guard."""
+    fields = {"stream": stream, "consumer": consumer, "reason": reason, "waiting": waiting}
+    return Event(f"{PREFIX}STREAM.GUARD_REFUSES.{stream}".encode(), "stream_guard_refuses", fields)
+
+
+def guard_overrun(stream: str, consumer: str, messages: int, seq: int) -> Event:
+    """Own event: the stream's retention guard gave up so many messages, all of them below `seq`."""
+    fields = {"stream": stream, "consumer": consumer, "messages": messages, "given_up_below": seq}
+    return Event(f"{PREFIX}STREAM.GUARD_OVERRUN.{stream}".encode(), "stream_guard_overrun", fields)
+
+
 Transfer = Literal["snapshot_create", "snapshot_complete", "restore_create", "restore_complete"]
 
 

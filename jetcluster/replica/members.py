@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jetcluster.consumer.owners import ConsumerOwners, encode_moves
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.raft.api import MembershipError, NotLeaderError, PeerStatus, RaftGroup
 from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.replica.replica_state import ReplicaState
@@ -58,26 +59,29 @@ def learners(group: RaftGroup) -> list[str]:
     return [p.peer for p in group.status().peers if not p.voter]
 
 
-def follow_assignment(network: Network, group: RaftGroup, wanted: tuple[str, ...]) -> None:
-    """Take one step towards the assigned peers, as the stream's leader, if the last step is committed."""
+def follow_assignment(network: Network, table: ConsumerTable, group: RaftGroup, wanted: tuple[str, ...]) -> None:
+    """Take one step towards the assigned peers, as the stream's leader, if the last step is committed. A peer of a
+    version that does not understand what the consumers of `table` have in the log has to wait: it would stop there."""
     config = group.members_at(group.last_index)
     if config.outgoing or (set(config.voters) == set(wanted) and not config.learners):
         return
     try:
-        _step(group, wanted, {network.me, *network.mesh.peers}, config)
+        _step(network, table, group, wanted, config)
     except (MembershipError, NotLeaderError):
         return  # a change or a transfer of leadership is in progress: the next tick looks again
 
 
-def _step(group: RaftGroup, wanted: tuple[str, ...], online: set[str], config: Config) -> None:
-    voters = config.voters
+def _step(
+    network: Network, table: ConsumerTable, group: RaftGroup, wanted: tuple[str, ...], config: Config
+) -> None:  # fmt: skip
+    voters, online = config.voters, {network.me, *network.mesh.peers}
     for peer in config.learners:
         if peer not in wanted:
             group.remove_peer(peer)
             return
     missing = [peer for peer in wanted if peer not in voters]
     for peer in missing:
-        if peer in online and peer not in config.learners:
+        if peer in online and peer not in config.learners and network.raft.levels.understands(peer, table.level):
             group.add_peer(peer)
             return
     able = {p.peer for p in group.status().peers if p.caught_up}

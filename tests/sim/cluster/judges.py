@@ -400,6 +400,33 @@ class Letters:
         require(not lost, f"given up without a letter: {lost[:10]}")
 
 
+class Guarded:
+    """A stream whose limits wait for an archive, and what a job has archived of it: together all that was acknowledged,
+    and between them no hole."""
+
+    def __init__(self) -> None:
+        self.archived: dict[int, str] = {}
+        self.end = 1
+        """The sequence at which the archive ends."""
+
+    def archive(self, end: int, found: dict[int, str]) -> None:
+        """All that the stream has from the archive's end up to `end` was read."""
+        self.archived |= found
+        self.end = end
+
+    def begins(self, first: int) -> None:
+        """The stream's first sequence, as it was seen before the archive's end."""
+        require(first <= self.end, f"the stream begins at {first}, and the archive ends at {self.end}")
+
+    def complete(self, acked: Mapping[int, str], stored: Mapping[int, str]) -> None:
+        """`stored`: of the stream in the end."""
+        both = {**stored, **self.archived}
+        lost = sorted(seq for seq, text in acked.items() if both.get(seq) != text)
+        require(not lost, f"removed before they were archived: {lost[:10]}")
+        differs = sorted(seq for seq in stored.keys() & self.archived.keys() if stored[seq] != self.archived[seq])
+        require(not differs, f"archived with another content: {differs[:10]}")
+
+
 class Ordered:
     """Messages of a reader without acks, which must be the stream: each once, in order, from the first on."""
 

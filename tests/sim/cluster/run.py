@@ -8,7 +8,6 @@ import gc
 import importlib
 import time
 import traceback
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -16,6 +15,7 @@ from random import Random
 from testkit.native import one_description, python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, Server
+from testkit.sim.loop import quietly_collected
 from tests.sim.cluster import liveness, nemesis, replicas, second_look, server_changes, small
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
@@ -99,15 +99,13 @@ def run_seed(
     gc.disable()  # when it looks depends on the process; nothing may hang on that
     try:
         with (
+            quietly_collected(),
             one_description(),
             python_alone(pure=seed % 2 == 1 if pure is None else pure),
             small.scaled(small=result.scenario.small),
         ):
             _run_and_tell(result, trace or wire, wire)
     finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tasks of processes that are gone are never finished
-            gc.collect()
         if collecting:
             gc.enable()
     result.cpu = time.process_time() - began

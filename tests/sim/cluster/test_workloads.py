@@ -164,6 +164,15 @@ def ordered() -> judges.Ordered:
     return history
 
 
+def guarded() -> judges.Guarded:
+    """The first two are archived; the third is there."""
+    history = judges.Guarded()
+    history.archive(3, {1: "a", 2: "b"})
+    history.begins(3)
+    history.complete({1: "a", 2: "b", 3: "c"}, {2: "b", 3: "c"})
+    return history
+
+
 def letters() -> judges.Letters:
     """Somebody acknowledged b."""
     history = judges.Letters()
@@ -303,6 +312,11 @@ CLEAN: dict[type, list[Plant]] = {
     ],
     time_judges.Firings: [lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:25.000000Z"})],
     judges.Letters: [lambda: letters().complete(["a", "b"], ["a"]), lambda: letters().complete(["a", "b"], ["b", "a"])],
+    judges.Guarded: [
+        lambda: guarded().complete({1: "a", 3: "c"}, {3: "c"}),
+        lambda: guarded().complete({2: "b"}, {}),
+        lambda: guarded().begins(1),
+    ],
     judges.Places: [lambda: judges.Places.placed("S", ZONED, 2, (), "az:")],
     time_judges.Repeats: [lambda: time_judges.Repeats(2).fired("n1", [(10.1, 12.0), (12.0, 14.0), (19.9, 20.0)])],
     time_judges.Lifetimes: [
@@ -477,6 +491,12 @@ PLANTED: dict[type, dict[str, Plant]] = {
             history.take(2, "a"),
         ),
         "of another key": lambda: in_turn().take(1, "b"),
+    },
+    judges.Guarded: {
+        "a hole": lambda: guarded().begins(4),
+        "removed too soon": lambda: guarded().complete({3: "c"}, {}),
+        "archived is another": lambda: guarded().complete({2: "x"}, {}),
+        "both, and they differ": lambda: guarded().complete({}, {2: "x"}),
     },
     judges.Letters: {
         "none": lambda: letters().complete(["a", "b", "c"], ["a"]),

@@ -258,6 +258,8 @@ def _consumers() -> list[Case]:
         ("JC407", consumer(oldest=301.0, push=True, target="d"), consumer(oldest=301.0, push=True, bound=True)),
         ("JC408", consumer(waiting=1, withheld="unread"), consumer(waiting=1, withheld="replay")),
         ("JC408", consumer(push=True, bound=True, withheld="unconfirmed"), consumer(push=True, bound=True)),
+        ("JC409", consumer(letters=3, letters_oldest=61.0), consumer(letters=3, letters_oldest=59.0)),
+        ("JC409", consumer(letters=1, letters_oldest=61.0, letters_error="full"), consumer(letters_oldest=61.0)),
     ]  # fmt: skip
     return [Case(code, look_at_consumer, fires, not_so) for code, fires, not_so in rows]
 

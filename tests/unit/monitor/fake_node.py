@@ -112,7 +112,11 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         damaged="", rejected="", disputed="", divergences=1, applying=SimpleNamespace(refusals=1),
         installing=False, leader_since_ns=0,
         store=SimpleNamespace(state=state(5, 500)),
-        machine=SimpleNamespace(rules=SimpleNamespace(memory=False), consumer_count=0),
+        machine=SimpleNamespace(
+            rules=SimpleNamespace(memory=False),
+            consumer_count=0,
+            guard=SimpleNamespace(rules=SimpleNamespace(guard=None)),
+        ),
         objects=SimpleNamespace(open_uploads=2),
         mirrors=SimpleNamespace(links=SimpleNamespace(info=lambda **_: {})),
         consumers=SimpleNamespace(
