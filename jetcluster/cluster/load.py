@@ -42,7 +42,9 @@ BYTES: Final = 100
 SMOOTH_SECONDS: Final = 60.0
 """Time constant of the rates."""
 REST_SECONDS: Final = 60.0
-"""Time for which a stream has kept its leader, and a consumer its owner, before they may move."""
+"""Time for which a stream has kept its leader before it may move."""
+OWNED_SECONDS: Final = 60.0
+"""Time for which a consumer has kept its owner. Requests that wait there are answered 409, and clients ask again."""
 LEAST_SECONDS: Final = 1.0
 """A question that comes sooner after the last one gets its answer."""
 MOVE_SECONDS: Final = 2.0
@@ -278,12 +280,12 @@ class NodeLoad:
         moves, policy = replica.consumers.moves, replica.consumers.policy
         return [peer for peer in moves.able_peers() if not policy.is_leaving(peer)]
 
-    @staticmethod
-    def _may_move(replica: StreamReplica, state: ConsumerState) -> bool:
+    def _may_move(self, replica: StreamReplica, state: ConsumerState) -> bool:
         """A push consumer is where its subscriber is, and a pinned client keeps its pin."""
         if state.rules.push or state.rules.priority_policy == PINNED:
             return False
-        return replica.consumers.moves.rested(state.cid, REST_SECONDS)
+        age = (self._runtime.clock.time_ns() - state.created) / 1e9
+        return age >= OWNED_SECONDS and replica.consumers.moves.rested(state.cid, OWNED_SECONDS)
 
     # ---- moves
 
