@@ -4,23 +4,20 @@
 `jetstream_*` what it makes of /jsz with all its details: the same names and labels, so that its dashboards work here.
 `server_id` is the server's name, as with the exporter's `-use_internal_server_name`: the id changes with every start.
 `jetcluster_*` are this server's own metrics: replicas, latencies, batches, damage.
-
-`Exposition` writes samples by family in Prometheus' text format, version 0.0.4.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jetcluster import REPORTED_VERSION, __version__
 from jetcluster.health.node_health import Aspect
-from jetcluster.latency import BOUNDS, Latency
 from jetcluster.model.times import MILLISECOND, SECOND, parse_rfc3339
 from jetcluster.monitor.connz import DEFAULT_LIMIT
+from jetcluster.monitor.exposition import Exposition, Labels
 from jetcluster.monitor.jsz import each_consumer, node_name, stream_group_name, stream_leader
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.pages import NodeSource
@@ -33,77 +30,6 @@ from jetcluster.store.api import DamagedError
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.replica.stream_replica import StreamReplica
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MAX_SAMPLES = 200_000
-"""Samples of one scrape; further ones are left out, and a separate sample reports that."""
-TRUNCATED = "jetcluster_metrics_truncated"
-
-Labels = Sequence[tuple[str, object]]
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-
-
-class Exposition:
-    """The samples of one scrape, by family."""
-
-    def __init__(self) -> None:
-        self.truncated = False
-        self._samples = 0
-        self._families: dict[str, list[str]] = {}
-        """Lines by family name, HELP and TYPE first."""
-
-    def gauge(self, name: str, help: str, value: float, labels: Labels = ()) -> None:
-        self._sample("gauge", name, help, value, labels)
-
-    def gauges(self, prefix: str, labels: Labels, values: Mapping[str, float]) -> None:
-        """Adds a gauge for each value, with its unprefixed name as the help text."""
-        for key, value in values.items():
-            self.gauge(f"{prefix}_{key}", key, value, labels)
-
-    def counter(self, name: str, help: str, value: float, labels: Labels = ()) -> None:
-        """Adds a counter; `name` ends with `_total`, except for the exporter's names."""
-        self._sample("counter", name, help, value, labels)
-
-    def histogram(self, name: str, help: str, latency: Latency, labels: Labels = ()) -> None:
-        """Adds a histogram in seconds."""
-        counts = list(latency.counts)
-        family = self._family("histogram", name, help, len(counts) + 2)
-        if family is None:
-            return
-        bounds = [*(format(bound, "g") for bound in BOUNDS), "+Inf"]
-        for bound, count in zip(bounds, accumulate(counts), strict=True):
-            family.append(f"{name}_bucket{label_text([*labels, ('le', bound)])} {count}")
-        shown = label_text(labels)
-        family.append(f"{name}_sum{shown} {latency.seconds!r}")
-        family.append(f"{name}_count{shown} {sum(counts)}")
-
-    def render(self) -> bytes:
-        lines = [line for family in self._families.values() for line in family]
-        lines += [f"# TYPE {TRUNCATED} gauge", f"{TRUNCATED} {int(self.truncated)}", ""]
-        return "\n".join(lines).encode()
-
-    def _sample(self, kind: str, name: str, help: str, value: float, labels: Labels) -> None:
-        family = self._family(kind, name, help, 1)
-        if family is not None:
-            family.append(f"{name}{label_text(labels)} {value + 0!r}")  # + 0: a bool is a number
-
-    def _family(self, kind: str, name: str, help: str, samples: int) -> list[str] | None:
-        if self._samples + samples > MAX_SAMPLES:
-            self.truncated = True
-            return None
-        self._samples += samples
-        family = self._families.get(name)
-        if family is None:
-            family = self._families[name] = [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
-        return family
-
-
-def label_text(labels: Labels) -> str:
-    """Returns `{a="b",c="d"}`, or "" without labels."""
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{str(value).translate(_ESCAPES)}"' for name, value in labels) + "}"
-
 
 _CONNECTION_LABELS = (
     "cid", "kind", "type", "ip", "port", "name", "lang", "version", "tls_version", "tls_cipher_suite",

@@ -22,7 +22,6 @@ from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Network, Runtime
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.stream.log.commands import CONSUMER_TURN, HEAD
-from jetcluster.stream.log.levels import LEVEL
 
 Body = dict[str, Any]
 FindHost = Callable[[int], ConsumerHost | None]
@@ -88,8 +87,7 @@ class ConsumerExchange:
     def _propose(self, replica: ReplicaState, body: bytes) -> bool:
         """Put a sound turn into the log, unless a member would stop at it: one of an older version that came since
         its owner decided, or that only the leader has heard."""
-        level = replica.level
-        if self._commits.failing or (level < LEVEL and level < turn.level_of(body)):
+        if self._commits.failing or ((level := turn.level_of(body)) and replica.level < level):
             return False
         try:
             replica.group.propose(HEAD.pack(CONSUMER_TURN, 0, self._runtime.clock.time_ns()) + body)

@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from jetcluster.clock import SystemClock
 from jetcluster.consumer.state.letters import Letter, WaitingLetters
 from jetcluster.health.node_health import Aspect
-from jetcluster.latency import BOUNDS, Latency
+from jetcluster.latency import Latency
 from jetcluster.model.retention_guard import GuardRules
 from jetcluster.model.times import SECOND
 from jetcluster.monitor import metrics
-from jetcluster.monitor.metrics import Exposition, Metrics
+from jetcluster.monitor.metrics import Metrics
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.server.server import Server
@@ -270,48 +270,3 @@ def dashboard_metrics() -> set[str]:
             for target in panel.get("targets", ()):
                 names.update(re.findall(r"\b(?:gnatsd|jetstream|jetcluster)_[a-z0-9_]+", target["expr"]))
     return names
-
-
-def test_samples_of_a_family_stand_together_whatever_the_order() -> None:
-    out = Exposition()
-    out.gauge("a", "first", 1, (("x", "1"),))
-    out.counter("b_total", "second", 2)
-    out.gauge("a", "first", 3.5, (("x", 'q"\\\n'),))
-    out.gauge("flag", "a truth", True)
-    families = {family.name: family for family in parse(out.render().decode())}
-    assert [(s.labels["x"], s.value) for s in families["a"].samples] == [("1", 1.0), ('q"\\\n', 3.5)]
-    assert (families["b"].type, families["b"].samples[0].value) == ("counter", 2.0)
-    assert families["flag"].samples[0].value == 1.0
-    assert families["jetcluster_metrics_truncated"].samples[0].value == 0.0
-
-
-def test_a_histogram_is_cumulative() -> None:
-    latency = Latency()
-    for seconds in (BOUNDS[0], BOUNDS[2], 99.0):
-        latency.observe(seconds)
-    out = Exposition()
-    out.histogram("h_seconds", "h", latency, (("role", "leader"),))
-    ((family, _),) = [list(parse(out.render().decode()))]
-    buckets = [s.value for s in family.samples if s.name == "h_seconds_bucket"]
-    assert (len(buckets), buckets[0], buckets[1], buckets[2], buckets[-2], buckets[-1]) == (
-        len(BOUNDS) + 1,
-        1,
-        1,
-        2,
-        2,
-        3,
-    )
-    assert next(s.value for s in family.samples if s.name == "h_seconds_count") == 3
-    assert next(s.value for s in family.samples if s.name == "h_seconds_sum") == latency.seconds
-    assert all(s.labels["role"] == "leader" for s in family.samples)
-
-
-def test_a_scrape_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MAX_SAMPLES", 3)
-    out = Exposition()
-    for number in range(5):
-        out.gauge("a", "many", number, (("n", number),))
-    out.histogram("h", "h", Latency())
-    families = {family.name: family for family in parse(out.render().decode())}
-    assert len(families["a"].samples) == 3
-    assert families["jetcluster_metrics_truncated"].samples[0].value == 1.0
