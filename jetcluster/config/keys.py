@@ -283,6 +283,7 @@ KEYS: Final = {
         value("request_queue_limit", as_int,
               "API requests that wait, per account; beyond it the oldest is dropped.",
               fixed="JetStreamRequestQueueLimit"),
+        block("balance", server.nested("jetstream.balance"), "jetcluster only. Below."),
         block("limits", server.nested("jetstream.limits"), "Below."),
         block("store store_dir storedir", server.store_dir_of(lambda jetstream: jetstream),
               "Once: here or at the top level.", fixed={"store_dir": "jetstream storage directory"}),
@@ -299,6 +300,14 @@ KEYS: Final = {
               to="prev_encryption_key"),
         value("cipher", server.as_cipher, "`chachapoly` (or `chacha`) or `aes`, for what is written from then on."),
         refused("tpm", _NO_TPM, "Give `key`, which may be a variable of the environment."),
+    ),
+    "jetstream.balance": Block(
+        opts.JetStreamOptions,
+        value("leaders", as_bool,
+              "jetcluster only. Leaders of streams and owners of consumers move to servers that carry less, by the "
+              "meta leader's value ([balance](membership/balance.md)).", to="balance_leaders"),
+        value("replicas", as_bool, "jetcluster only. A server that is added gets its share of replicas, likewise.",
+              to="balance_replicas"),
     ),
     "jetstream.limits": Block(
         opts.JetStreamOptions,

@@ -154,6 +154,9 @@ class JetStreamOptions:
     """A store that the cluster has removed is moved away, and the server joins as a new member."""
     unique_tag: str = ""
     """A prefix in lower case: no two replicas of a stream are placed on servers that share a tag with this prefix."""
+    balance_leaders: bool = True
+    """As the meta leader this server spreads leaders of streams and owners of consumers over the servers."""
+    balance_replicas: bool = True
     max_buffered_size: int = 0
     max_buffered_msgs: int = 0
     request_queue_limit: int = 0

@@ -42,9 +42,11 @@ from jetcluster.model.limits import AccountLimits
 from jetcluster.node.account_apis import AccountApis
 from jetcluster.node.capacity import Capacity
 from jetcluster.node.part_options import (
+    balance_rules,
     batch_limits,
     credentials,
     default_folder,
+    founding_of,
     max_buffered,
     mesh_tls,
     object_limits,
@@ -61,7 +63,6 @@ from jetcluster.store.kv import KvError
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
-    from jetcluster.cluster.bootstrap import Founding
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.cluster.wiring import Linked
     from jetcluster.health.node_health import NodeHealth
@@ -435,11 +436,14 @@ class NodeJetStream(MeshListener):
                 NodeSide(
                     account_limits=self._limits,
                     placement_rules=self._placement_rules,
+                    balance_rules=lambda: balance_rules(self._options.jetstream),
+                    cpu_seconds=self._platform.usage.cpu_seconds,
+                    leaving=lambda: server.lame_duck,
                     expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
                     settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
                     renew_data=restarts.renew,
                     start_again=restarts.again,
-                    founding=self._founding(),
+                    founding=founding_of(options.worker),
                     removed=self._removed,
                     save_cluster=lambda cluster_id, member: save_identity(
                         directory, replace(identity, cluster=cluster_id, member=member), self._platform.files
@@ -449,14 +453,6 @@ class NodeJetStream(MeshListener):
         except (ValueError, KvError) as error:
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
         self._apis.start(self.jetstream, self.mesh, self._limits, capacity.own_limits)
-
-    def _founding(self) -> Founding:
-        from jetcluster.cluster.bootstrap import Founding
-
-        worker = self._options.worker
-        if worker is None:
-            return Founding.TOGETHER
-        return Founding.NEVER if worker.index else Founding.ALONE if worker.alone else Founding.TOGETHER
 
     def _look_at_disk(self, capacity: Capacity, free: int, stored: int) -> bool:
         """Returns True when this node may store more than before."""

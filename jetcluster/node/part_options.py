@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from jetcluster.config.account_options import AuthorizationOptions
-from jetcluster.config.options import ClusterOptions, CompatOptions, JetStreamOptions
+from jetcluster.config.options import ClusterOptions, CompatOptions, JetStreamOptions, WorkerOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.files import Files, total_bytes
 from jetcluster.mesh.auth import RouteCredentials
@@ -18,11 +18,27 @@ from jetcluster.server.listener import host_port
 if TYPE_CHECKING:
     import ssl
 
+    from jetcluster.cluster.balancer import BalanceRules
+    from jetcluster.cluster.bootstrap import Founding
     from jetcluster.objects.host import ObjectLimits
     from jetcluster.raft.config import JournalOptions
     from jetcluster.stream.lead.atomic_stage import BatchLimits
 
 MIN_SEGMENT_BYTES = 4 * 1024 * 1024
+
+
+def balance_rules(jetstream: JetStreamOptions) -> BalanceRules:
+    from jetcluster.cluster.balancer import BalanceRules
+
+    return BalanceRules(jetstream.balance_leaders, jetstream.balance_replicas)
+
+
+def founding_of(worker: WorkerOptions | None) -> Founding:
+    from jetcluster.cluster.bootstrap import Founding
+
+    if worker is None:
+        return Founding.TOGETHER
+    return Founding.NEVER if worker.index else Founding.ALONE if worker.alone else Founding.TOGETHER
 
 
 def tls_context(tls: TlsOptions | None) -> ssl.SSLContext | None:
