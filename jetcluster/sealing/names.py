@@ -15,8 +15,6 @@ from jetcluster.sealing.ciphers import siv
 
 MORE_BYTES: Final = 16
 """Bytes by which a hidden name is longer."""
-MAX_KEPT: Final = 65_536
-"""Names whose ciphertexts are kept in memory: a publisher's subjects come again."""
 
 
 class HiddenNames:
@@ -24,18 +22,10 @@ class HiddenNames:
 
     def __init__(self, key: bytes) -> None:
         self._siv = siv(key)
-        self.kept: dict[tuple[bytes, bytes], bytes] = {}
 
     def hide(self, owner: bytes, name: bytes) -> bytes:
         """Return the ciphertext of `name` for one owner; b"" stays as it is."""
-        found = self.kept.get((owner, name))
-        if found is None:
-            if not name:
-                return name
-            if len(self.kept) >= MAX_KEPT:
-                self.kept.clear()
-            found = self.kept[owner, name] = self._siv.encrypt(name, [owner])
-        return found
+        return self._siv.encrypt(name, [owner]) if name else name
 
     def show(self, owner: bytes, hidden: bytes) -> bytes:
         """Return the name. Raises SealError."""

@@ -24,6 +24,8 @@ UNORDERED: Final = frozenset((keys.POSTING, keys.SIDE))
 _SIZE: Final = struct.Struct(">H")
 _SIZE_AT: Final = keys.STREAM_PREFIX
 _SUBJECT_AT: Final = _SIZE_AT + _SIZE.size
+MAX_HEADS: Final = 65_536
+"""Subjects whose hidden form is kept in memory: a publisher's come again."""
 HIGHEST: Final = b"\xff" * 9
 """Above all that follows a subject in a key."""
 
@@ -35,6 +37,8 @@ class StoreSeal:
         self._values = values
         self._names = names
         self.named = dict(named)
+        self.heads: dict[bytes, bytes] = {}
+        """Postings' keys up to their subject's end -> the same as stored; MAX_HEADS at most."""
 
     def key(self, key: bytes) -> bytes:
         """Return the stored form of a key, or of a bound with a whole subject or none."""
@@ -44,11 +48,19 @@ class StoreSeal:
                 return key
             end = _SUBJECT_AT + _SIZE.unpack_from(key, _SIZE_AT)[0]
             assert len(key) >= end, "a part of a subject has no place in the stored order"
-            return key[:_SUBJECT_AT] + self._names.hide(key[:_SIZE_AT], key[_SUBJECT_AT:end]) + key[end:]
+            head = key[:end]
+            return (self.heads.get(head) or self._hide(head)) + key[end:]
         if kind == keys.SIDE:
             at = self._name_at(key)
             return key if at is None else key[:at] + self._names.hide(key[: keys.SIDE_PREFIX], key[at:])
         return key
+
+    def _hide(self, head: bytes) -> bytes:
+        if len(self.heads) >= MAX_HEADS:
+            self.heads.clear()
+        hidden = self._names.hide(head[:_SIZE_AT], head[_SUBJECT_AT:])
+        found = self.heads[head] = head[:_SUBJECT_AT] + hidden
+        return found
 
     def shown(self, stored: bytes) -> bytes:
         """Return the key of a stored pair. Raises KvDamagedError."""
@@ -95,6 +107,20 @@ class StoreSeal:
         """Return the stored form of a pair."""
         stored = self.key(key)
         return stored, self.value(stored, value)
+
+    def all_sealed(self, pairs: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        """Return the stored form of new pairs, of which most may be postings."""
+        heads, hide = self.heads, self._hide
+        found = {}
+        for key, value in pairs.items():
+            if key[0] == keys.POSTING:
+                end = _SUBJECT_AT + (key[_SIZE_AT] << 8 | key[_SIZE_AT + 1])
+                head = key[:end]
+                found[(heads.get(head) or hide(head)) + key[end:]] = value
+            else:
+                stored, value = self.sealed(key, value)
+                found[stored] = value
+        return found
 
     def pair(self, stored: KeyValue) -> KeyValue:
         """Return the pair of a stored one. Raises KvDamagedError."""

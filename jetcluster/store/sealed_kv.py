@@ -46,8 +46,7 @@ class Sealed(RocksKv):
         super().put(*self._seal.sealed(key, value))
 
     def _put_new(self, pairs: dict[bytes, bytes]) -> None:
-        sealed = self._seal.sealed
-        self.writes.put_new(dict([sealed(key, value) for key, value in pairs.items()]))
+        self.writes.put_new(self._seal.all_sealed(pairs))
 
     def delete(self, key: bytes) -> None:
         super().delete(self._seal.key(key))

@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no more are begun after so long")
-    parser.add_argument("--cipher", default="", help="all stores are encrypted with this one (aes, chachapoly)")
+    parser.add_argument("--cipher", default="", help="stores are encrypted with it (aes, chachapoly, mixed)")
     parser.add_argument("--quiet", action="store_true", help="print the seeds that fail only")
     parser.add_argument("--record", action="store_true", help="add what was run to totals.toml")
     arguments = parser.parse_args()

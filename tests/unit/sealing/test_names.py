@@ -21,11 +21,3 @@ def test_equal_names_look_equal_in_one_stream_only(keyring: Keyring) -> None:
         names.show(b"stream 2", hidden)
     with pytest.raises(SealError):
         names.show(b"stream 1", hidden[:5])
-
-
-def test_few_names_are_kept_in_memory(keyring: Keyring, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetcluster.sealing.names.MAX_KEPT", 10)
-    names = HiddenNames(keyring.names)
-    for number in range(100):
-        names.hide(b"s", b"%d" % number)
-        assert len(names.kept) <= 10
