@@ -88,9 +88,11 @@ def run_seed(
     trace: bool = False,
     wire: bool = False,
     pure: bool | None = None,
+    collect: bool = True,
 ) -> Result:
     """`trace` keeps what happened in `Result.lines`, `wire` all that came over the network as well; the digest is the
-    same as without. With `pure` Python runs alone, without it the compiled loops; odd seeds are pure."""
+    same as without. With `pure` Python runs alone, without it the compiled loops; odd seeds are pure.
+    Without `collect` what the run leaves stays in memory, as in a process that ends after it."""
     warm_up()
     began = time.process_time()
     result = Result(scenario or Scenario.of(seed))
@@ -104,9 +106,10 @@ def run_seed(
         ):
             _run_and_tell(result, trace or wire, wire)
     finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tasks of processes that are gone are never finished
-            gc.collect()
+        if collect:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # tasks of processes that are gone are never finished
+                gc.collect()
         if collecting:
             gc.enable()
     result.cpu = time.process_time() - began
