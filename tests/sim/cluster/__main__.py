@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from testkit.sim.layout import Encryption
-from tests.sim.cluster import batch, causes, replay
+from tests.sim.cluster import apart, batch, causes, replay
 from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario, each
 from tests.sim.cluster.shrink import shrink
@@ -51,12 +51,17 @@ def main() -> int:
         return _check_replays(start, arguments.replay_check, arguments.workers)
     outcomes: Iterator[batch.Outcome]
     if arguments.corpus:
-        outcomes = map(batch.run_one, batch.corpus())
+        outcomes = map(apart.run, batch.corpus())
     elif arguments.each:
-        outcomes = map(batch.run_one, each(start))
+        outcomes = map(batch.run_one, each(start))  # `make sim-coverage` looks at it
     else:
         outcomes = batch.run_many(
-            start, arguments.count, workers=arguments.workers, seconds=arguments.seconds, drawing=drawing
+            start,
+            arguments.count,
+            workers=arguments.workers,
+            seconds=arguments.seconds,
+            drawing=drawing,
+            run_scenario=apart.run,
         )
     totals, failed = batch.Totals(), []
     for outcome in outcomes:
