@@ -51,7 +51,8 @@ class Majorities:
         """`has_one`, of servers that know which streams there are. Who has started again hears that from the meta
         group, and serves no stream while that has no majority (docs/membership/rescue.md), although it may lead one."""
         metas = [one for one in replicas(self._deployment) if one.stream is None]
-        knowing = {name for name in well if jetstream_of(self._deployment.machines[name]).known.current}
+        serving = {name: jetstream_of(self._deployment.machines[name]) for name in well}
+        knowing = {name for name, one in serving.items() if one is not None and one.known.current}
         told = self.has_one([one for one in metas if one.cluster == found[0].cluster], well)
         return self.has_one(found, well if told else knowing)
 
