@@ -301,7 +301,9 @@ class NodeLoad:
             return b"it is leaving" if self._leaving() else b"it is not well"
         if replica.group.applied_index + MAX_ENTRIES_BEHIND < replica.group.told_index:
             return b"its replica lags"
-        if "rate" in asked and len(self._expected) < MAX_EXPECTED:
+        if "rate" in asked:
+            if len(self._expected) >= MAX_EXPECTED:
+                self._expected.clear()
             self._expected[gid] = max(float(asked["rate"]), 0.0)
         return b""
 
