@@ -93,7 +93,7 @@ sim: install ## deterministic simulation of the Raft engine and of whole cluster
 
 sim-coverage: install ## branches of the replicated rooms that two seeds for each workload take, and a list of those that are left
 	mkdir -p build
-	$(BIN)/python -m coverage run --branch --concurrency=greenlet --source=jetcluster --data-file=build/sim-coverage -m tests.sim.cluster --each --start $(SIM_START)
+	$(BIN)/python -m coverage run --branch --concurrency=thread,greenlet --source=jetcluster --data-file=build/sim-coverage -m tests.sim.cluster --each --start $(SIM_START)
 	$(BIN)/python -m coverage report --data-file=build/sim-coverage --precision=1 --show-missing --skip-covered --include='$(subst $(space),$(comma),$(SIM_ROOMS:%=jetcluster/%/*))'
 
 sim-night: install ## new seeds of whole clusters for NIGHT_SECONDS (8 hours); failures by cause; adds to totals.toml

@@ -62,6 +62,7 @@ class ApiExam(Exam):
             ("STREAM.CREATE.MANY", {"name": "MANY", "num_replicas": 6}, 10052),
             ("STREAM.UPDATE.NONE", {"name": "NONE"}, 10059),
             (f"STREAM.UPDATE.{STREAM}", before | {"storage": "memory"}, 10052),
+            (f"STREAM.UPDATE.{STREAM}", before | {"consumer_limits": {"max_ack_pending": 5}}, 10069),
             (f"STREAM.PURGE.{STREAM}", {"seq": 1, "keep": 1}, 10003),
             (f"STREAM.PURGE.{STREAM}", {"filter": "a..b"}, 10003),
             ("STREAM.PURGE.NONE", None, 10059),

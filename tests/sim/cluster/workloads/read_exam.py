@@ -26,8 +26,10 @@ class ReadExam(PlayedExam):
         return (self._mirrored,)
 
     async def _mirrored(self, session: Session) -> None:
-        model = (await self.ready(session)).model
+        model = (await self.ready(session)).model.branch()
         stream = model.streams[self.history.stream]
+        stream.last_seq = max(stream.messages)  # it hears of no message behind the last one that is left
+        stream.last_stamp = stream.messages[stream.last_seq].stamp
         name, storage = f"{stream.name}M", stream.config["storage"]
         await self.create(
             session, name, mirror={"name": stream.name}, mirror_direct=True, num_replicas=1, storage=storage
