@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 ROUND_SECONDS: Final = 5.0
 REPLICA_SECONDS: Final = 1.0
 """Least time between two moves of replicas."""
+STREAM_SECONDS: Final = 0.002
+"""With very many streams rounds are so far apart, for each: a report takes about 5 us per replica."""
 STEADY_SECONDS: Final = 30.0
 """Time for which a server must have been up and well before it gets anything."""
 MOVES_PER_ROUND: Final = 4
@@ -96,10 +98,11 @@ class Balancer:
             self._leaders_at = now + ROUND_SECONDS
             await self._move_leaders(reports, fit)
             await self._move_consumers(reports, fit)
+        streams = sum(report.leads.fixed for report in reports.values()) // ONE
         if not rules.replicas or (told := await self._replicas.move_one(reports, fit)) is None:
-            return ROUND_SECONDS
+            return max(ROUND_SECONDS, streams * STREAM_SECONDS)
         self._tell(told)
-        return REPLICA_SECONDS
+        return max(REPLICA_SECONDS, streams * STREAM_SECONDS / 4)
 
     async def _reports(self) -> dict[str, LoadReport]:
         """Returns what the servers say that answer."""

@@ -42,7 +42,9 @@ BYTES: Final = 100
 SMOOTH_SECONDS: Final = 60.0
 """Time constant of the rates."""
 REST_SECONDS: Final = 60.0
-"""Time for which a stream has kept its leader, and a consumer its owner, before they may move."""
+"""Time for which a stream has kept its leader before it may move."""
+OWNED_SECONDS: Final = 60.0
+"""Time for which a consumer has kept its owner. Requests that wait there are answered 409, and clients ask again."""
 LEAST_SECONDS: Final = 1.0
 """A question that comes sooner after the last one gets its answer."""
 MOVE_SECONDS: Final = 2.0
@@ -51,6 +53,8 @@ MAX_UNITS: Final = 512
 """Most leaders, or consumers, of one answer."""
 MAX_EXPECTED: Final = 1024
 CONSUMERS_PER_STEP: Final = 512
+REPLICAS_PER_STEP: Final = 16
+"""One takes about 5 us."""
 
 Body = dict[str, Any]
 LEADERS, CONSUMERS, REPLICAS = "leader", "consumer", "replica"
@@ -149,7 +153,9 @@ class NodeLoad:
         led: dict[int, _Led] = {}
         leads, stored, owns = Weight(), 0, dict[str, Weight]()
         unknown = changing = 0
-        for gid in list(self._replicas):
+        for number, gid in enumerate(list(self._replicas), 1):
+            if number % REPLICAS_PER_STEP == 0:
+                yield
             replica = self._replicas.get(gid)
             if replica is None:
                 continue
@@ -165,7 +171,6 @@ class NodeLoad:
                 for cid, (_, rate) in one.delivered.items():
                     if (state := replica.table.by_cid.get(cid)) is not None:
                         owns[state.owner] = owns.get(state.owner, Weight()).plus(Weight(0, round(rate)))
-            yield
         self._led = led
         return {
             "leads": leads, "owns": owns, "unknown": unknown, "changing": changing, "stored": stored,
@@ -275,12 +280,12 @@ class NodeLoad:
         moves, policy = replica.consumers.moves, replica.consumers.policy
         return [peer for peer in moves.able_peers() if not policy.is_leaving(peer)]
 
-    @staticmethod
-    def _may_move(replica: StreamReplica, state: ConsumerState) -> bool:
+    def _may_move(self, replica: StreamReplica, state: ConsumerState) -> bool:
         """A push consumer is where its subscriber is, and a pinned client keeps its pin."""
         if state.rules.push or state.rules.priority_policy == PINNED:
             return False
-        return replica.consumers.moves.rested(state.cid, REST_SECONDS)
+        age = (self._runtime.clock.time_ns() - state.created) / 1e9
+        return age >= OWNED_SECONDS and replica.consumers.moves.rested(state.cid, OWNED_SECONDS)
 
     # ---- moves
 

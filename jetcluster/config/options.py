@@ -132,6 +132,12 @@ class JetStreamOptions:
     enabled: bool = False
     store_dir: str = ""
     """As configured; the server appends `/jetstream`. Empty: a directory under the system's temporary one."""
+    encryption_key: str = ""
+    """Not "": the store is encrypted at rest."""
+    prev_encryption_key: str = ""
+    """The key before, which may still be the store's."""
+    cipher: str = "chachapoly"
+    """For what is written from now on: "chachapoly" or "aes"."""
     domain: str = ""
     max_memory_store: int = -1
     """-1: 75% of the machine's memory."""

@@ -55,14 +55,12 @@ READINGS_PER_PEER: Final = 20
 @dataclass(slots=True)
 class _Heard:
     bases: deque[int] = field(default_factory=lambda: deque(maxlen=READINGS_PER_PEER))
+    base: int = 0
+    """The highest of them."""
     trusted: int | None = None
     """The peer's own reference, once it has one."""
     at: float = 0.0
     counts_at: float = 0.0
-
-    @property
-    def base(self) -> int:
-        return max(self.bases)
 
 
 class ClusterClock:
@@ -155,6 +153,7 @@ class ClusterClock:
             known.counts_at = now + PROVEN_SECONDS
         uptime = int(now * SECOND)
         known.bases.append(wall_ns - uptime)
+        known.base = max(known.bases)
         known.trusted = trusted_ns - uptime if trusted_ns else None
         known.at = now
         if not self.established or now - self._secure_at >= AGREED_SECONDS:

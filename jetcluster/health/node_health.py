@@ -118,7 +118,10 @@ class NodeHealth:
         self.time.settle()
         now = self._clock.monotonic()
         for aspect, checks in self._checks.items():
-            reason = next((reason for check in checks if (reason := check())), "")
+            reason = ""
+            for check in checks:
+                if reason := check():
+                    break
             known = self.troubles.get(aspect)
             if reason:
                 if known is None:

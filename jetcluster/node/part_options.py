@@ -13,6 +13,7 @@ from jetcluster.config.tls_options import TlsOptions
 from jetcluster.files import Files, total_bytes
 from jetcluster.mesh.auth import RouteCredentials
 from jetcluster.mesh.options import ConfiguredRoute, MeshTls
+from jetcluster.server.listener import host_port
 
 if TYPE_CHECKING:
     import ssl
@@ -121,3 +122,24 @@ def batch_limits(options: JetStreamOptions, compat: CompatOptions) -> BatchLimit
         timeout=options.max_batch_timeout or default.timeout,
         allow_msg_id=compat.batch_msg_id == "deduplicate" if own is None else own,
     )
+
+
+def shown_size(count: float) -> str:
+    """Returns a size as nats-server writes it: `17.66 GB`."""
+    units = ["B", "KB", "MB", "GB", "TB"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        units.pop(0)
+    return f"{count:.2f} {units[0]}"
+
+
+def router_port_error(host: str, port: int, error: OSError) -> str:
+    why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+    return f"Error listening on router port: {port} - listen tcp {host_port(host, port)}: bind: {why}"
+
+
+def default_folder() -> str:
+    """Returns nats-server's folder for a configuration without one."""
+    import tempfile  # with the packers that it imports 2 ms of a start
+
+    return f"{tempfile.gettempdir()}/nats"

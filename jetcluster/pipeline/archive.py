@@ -29,6 +29,7 @@ from jetcluster.pipeline import archive_tasks, compaction
 from jetcluster.pipeline.archive_guard import ArchiveGuard
 from jetcluster.pipeline.arguments import add_server, source_options, stream_state_of
 from jetcluster.pipeline.environment import progress
+from jetcluster.pipeline.naming import named
 from jetcluster.pipeline.result import DataLoss, Result, UsageError
 from jetcluster.pipeline.stop import Stop
 
@@ -174,7 +175,8 @@ class Archive:
         resolve.check_loss(extents)
         tasks = resolve.tasks_of(extents, options)
         work = archive_tasks.writer(options, self.storage.url, self._args.rows_per_file)
-        files = archive_tasks.files_of(archive_tasks.run_tasks(self._session, tasks, work))
+        with named(self._session, f"archive of {self._args.stream}: sequences {self.end} to {end - 1}"):
+            files = archive_tasks.files_of(archive_tasks.run_tasks(self._session, tasks, work))
         self._check_written(files)
         state = stream_state_of(self._args, self._args.stream)
         target = extents[0].target
@@ -252,8 +254,8 @@ class Archive:
     def _remove_replaced(self) -> None:
         """Removes manifests of batches that are part of a larger one. Their files are no manifest's then."""
         counting = {(one.since, one.number) for one in self.manifests}
-        for named, file in manifest.listed(self.storage).items():
-            if named not in counting:
+        for batch, file in manifest.listed(self.storage).items():
+            if batch not in counting:
                 self.storage.delete(file.path)
 
     def compact(self) -> None:

@@ -18,6 +18,7 @@ from jetcluster.client.stream_state import stream_state
 from jetcluster.pipeline.arguments import server_options_of, source_options
 from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.lakehouse_payloads import payload_format
+from jetcluster.pipeline.naming import named
 from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.pipeline.stop import Stop
 from jetcluster.pipeline.tables import delta, iceberg
@@ -64,7 +65,8 @@ class LandingJob(ABC):
         if end <= start:
             return False
         span = Span(start, end)
-        rows, dead = self._land(span)
+        with named(self._session, f"{self._stream} to tables: sequences {start} to {end - 1}"):
+            rows, dead = self._land(span)
         self.batches += 1
         self.rows += rows
         self.dead += dead

@@ -6,7 +6,7 @@ Results are the same on every replica, and part of the rolling hash.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from jetcluster.errors import ApiError
 from jetcluster.records import NamedTuple
@@ -141,6 +141,9 @@ SIDE_LETTERS = 18
 SIDE_GUARD = 19
 """One row, key b"", once a retention guard gave messages up (`guard.RetentionGuard`)."""
 
+NAMED_TABLES: Final = {SIDE_WAITING: 4, SIDE_SESSIONS: 0, SIDE_SOURCES: 0, SIDE_FAST: 0}
+"""Tables whose keys have subjects or names that somebody chose -> the bytes before them. Encryption at rest hides them
+(`store.seal`); keys of other tables must have numbers only."""
 
 Message = tuple[bytes, bytes, bytes]
 """Subject, header block, payload."""

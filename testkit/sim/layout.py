@@ -5,12 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 CLIENT_PORT = 4222
 ROUTE_PORT = 6222
 LEAF_PORT = 7422
 SECRET = "secret"
 """The secret of routes and leaf links."""
+
+
+class Encryption:
+    """Encryption at rest: "" for none, the cipher of all servers, or `MIXED`."""
+
+    cipher = ""
+    MIXED: ClassVar = {"1": "", "2": "aes", "3": "chachapoly"}
+    """With "mixed": by the last letter of a server's name; others have the first cipher."""
+
+    @classmethod
+    def of(cls, name: str) -> str:
+        return cls.MIXED.get(name[-1], "aes") if cls.cipher == "mixed" else cls.cipher
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,7 +55,9 @@ class Server:
             domain = f", domain: {self.domain}" if self.domain else ""
             sync = f', sync_interval: "{self.sync_interval:g}s"' if self.sync_interval else ""
             apart = f', unique_tag: "{self.unique_tag}"' if self.unique_tag else ""
-            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart} }}')
+            cipher = Encryption.of(self.name)
+            key = f', key: "key of {self.name}", cipher: {cipher}' if cipher else ""
+            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart}{key} }}')
         if self.cluster:
             routes = ", ".join(f'"nats://{SECRET}:{SECRET}@{peer.ip}:{ROUTE_PORT}"' for peer in peers)
             lines.append(

@@ -12,11 +12,12 @@ import asyncio
 import contextlib
 import contextvars
 import gc
-import heapq
 import sys
 import warnings
+from asyncio import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -36,23 +37,23 @@ class Scheduler:
         self._heap: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
 
     def at(self, when: float, callback: Callable[..., Any], *args: Any) -> None:
-        self._order += 1
+        self._order = order = self._order + 1
         now = self.now
-        heapq.heappush(self._heap, (when if when > now else now, self._order, callback, args))
+        heappush(self._heap, (when if when > now else now, order, callback, args))
 
     def after(self, seconds: float, callback: Callable[..., Any], *args: Any) -> None:
-        self._order += 1
+        self._order = order = self._order + 1
         now = self.now
-        heapq.heappush(self._heap, (now + seconds if seconds > 0.0 else now, self._order, callback, args))
+        heappush(self._heap, (now + seconds if seconds > 0.0 else now, order, callback, args))
 
     def run(self, until: float) -> None:
-        heap, pop = self._heap, heapq.heappop
+        heap = self._heap
         try:
             while heap and heap[0][0] <= until:
-                self.now, _, callback, args = pop(heap)
+                self.now, _, callback, args = heappop(heap)
                 callback(*args)
         finally:
-            asyncio._set_running_loop(None)
+            _set_running_loop(None)
         self.now = until
 
 
@@ -171,7 +172,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def enter(self) -> None:
         """Makes what runs from here on run in this process; a thread needs that for its log."""
-        asyncio._set_running_loop(self)
+        _set_running_loop(self)
 
     def _turn(self) -> None:
         if not self.alive or self._paused:
@@ -182,7 +183,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.turns += 1
         work = (TURN + STEP * count) * clock.slowness
         clock.spent = 0.0
-        self.enter()
+        _set_running_loop(self)
         while count and ready:  # a process that was killed in its turn has none left
             count -= 1
             handle = ready.popleft()
@@ -190,10 +191,10 @@ class SimLoop(asyncio.AbstractEventLoop):
             if callback is None:
                 continue
             try:
-                if handle.context is None:
+                if (context := handle.context) is None:
                     callback(*handle.args)
                 else:
-                    handle.context.run(callback, *handle.args)
+                    context.run(callback, *handle.args)
             except Exception as error:
                 self._failed(f"a callback raised: {callback}", error)
         self._busy_until = self.scheduler.now + work + clock.spent
@@ -204,8 +205,12 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def from_outside(self, callback: Callable[..., Any], *args: Any) -> None:
         """An event of the kernel: it comes with the next turn."""
+        self.take(Handle(callback, args, None))
+
+    def take(self, handle: Handle) -> None:
+        """The same for a handle that whoever calls has kept; it is in one turn at a time."""
         if self.alive:
-            self._ready.append(Handle(callback, args, None))
+            self._ready.append(handle)
             if not self._scheduled:
                 self._schedule()
 
@@ -245,10 +250,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.call_later(when - self._clock.now(), callback, *args, context=context)
 
     def _due(self, handle: Handle) -> None:
-        if handle.callback is not None and self.alive:
-            self._ready.append(handle)
-            if not self._scheduled:
-                self._schedule()
+        if handle.callback is not None:
+            self.take(handle)
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, cast
 
 from testkit.sim.layout import ROUTE_PORT
-from testkit.sim.loop import Scheduler, SimLoop
+from testkit.sim.loop import Handle, Scheduler, SimLoop
 
 WINDOW = 256 << 10
 """Bytes of one direction of a connection that kernels and the network hold."""
@@ -48,7 +48,7 @@ class Link:
         self.calm()
         self.cut_since: float | None = None
         self._scheduler = scheduler
-        self._rng = rng
+        self._random = rng.random
         self._free_at = 0.0
         self._late = 0.0
         """The time until which something is under way that was held up."""
@@ -75,16 +75,13 @@ class Link:
         now = self._scheduler.now
         free = self._free_at
         self._free_at = free = (free if free > now else now) + size / self.rate
-        when = free + self.delay + self.jitter * self._rng.random()
+        when = free + self.delay + self.jitter * self._random()
         if self.loss:
             resend = RESEND
-            while self._rng.random() < self.loss and resend < RESEND * 2**MOST_RESENDS:
+            while self._random() < self.loss and resend < RESEND * 2**MOST_RESENDS:
                 when += resend
                 resend *= 2
             self._late = max(self._late, when)
-        self._arrive(lane, when, callback, args)
-
-    def _arrive(self, lane: Lane, when: float, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
         if when > lane.last:
             lane.last = when
         self._scheduler.at(lane.last, callback, *args)
@@ -105,9 +102,10 @@ class Link:
         resends: dict[Lane, float] = {}
         for callback, args, lane in held:
             if lane not in resends:
-                resends[lane] = now + self.delay + longest * self._rng.random()
+                resends[lane] = now + self.delay + longest * self._random()
             self._late = max(self._late, resends[lane])
-            self._arrive(lane, resends[lane], callback, args)
+            lane.last = max(lane.last, resends[lane])
+            self._scheduler.at(lane.last, callback, *args)
 
 
 class Lane:
@@ -177,7 +175,9 @@ class SimTransport(asyncio.Transport):
         self._loop = endpoints.loop
         self._link = endpoints.network.link(own[0], other[0])
         self._lane = Lane()
+        self._network, self._host = endpoints.network, endpoints.host
         self._between_servers = ROUTE_PORT in (own[1], other[1])
+        self._delivery = Handle(self._deliver, (), None)
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._in_flight = 0
@@ -219,7 +219,7 @@ class SimTransport(asyncio.Transport):
         if self.gone or self._eof_wanted or not data:
             return
         piece = bytes(data)
-        if self._between_servers and (overhear := self.endpoints.network.overhear) is not None:
+        if self._between_servers and (overhear := self._network.overhear) is not None:
             overhear(self.own, self.other, piece)
         self._queue.append(piece)
         self._queued += len(piece)
@@ -268,18 +268,17 @@ class SimTransport(asyncio.Transport):
     def _pump(self) -> None:
         """Gives the network as much as the window takes."""
         assert self.peer is not None
-        while self._queue and self._in_flight < WINDOW and not self.gone:
-            data = self._queue.popleft()
-            room = WINDOW - self._in_flight
-            if len(data) > room:
-                self._queue.appendleft(data[room:])
-                data = data[:room]
-            elif len(data) > 1 and (at := self.endpoints.network.split(len(data))):
-                self._queue.appendleft(data[at:])
-                data = data[:at]
-            self._queued -= len(data)
-            self._in_flight += len(data)
-            self._send(len(data), self.peer._arrived, data)
+        queue, arrived = self._queue, self.peer._arrived
+        while queue and self._in_flight < WINDOW and not self.gone:
+            data = queue.popleft()
+            size, room = len(data), WINDOW - self._in_flight
+            at = room if size > room else self._network.split(size)
+            if at:
+                queue.appendleft(data[at:])
+                data, size = data[:at], at
+            self._queued -= size
+            self._in_flight += size
+            self._send(size, arrived, data)
         if self._eof_wanted and not self._queue and not self._eof_sent and not self.gone:
             self._eof_sent = True
             self._send(40, self.peer._ended)
@@ -314,11 +313,13 @@ class SimTransport(asyncio.Transport):
     # ---- in; called by the network
 
     def _arrived(self, data: bytes) -> None:
-        if self._unreachable():
+        if self.gone or not self._host.up:
+            self._unreachable()
             return
-        self.endpoints.network.seen(self.other, self.own, data)
+        self._network.seen(self.other, self.own, data)
         self._received.append(data)
-        self._wake_reader()
+        if not self._delivering:
+            self._wake_reader()
 
     def _ended(self) -> None:
         if self._unreachable():
@@ -328,7 +329,7 @@ class SimTransport(asyncio.Transport):
 
     def _unreachable(self) -> bool:
         """A machine that is off hears nothing; one that knows no such connection says so."""
-        if not self.endpoints.host.up:
+        if not self._host.up:
             return True
         if self.gone:
             self._reset()
@@ -352,21 +353,26 @@ class SimTransport(asyncio.Transport):
             and not self.gone
         ):
             self._delivering = True
-            self._loop.from_outside(self._deliver)
+            self._loop.take(self._delivery)
 
     def _deliver(self) -> None:
         self._delivering = False
         if self.gone or self._reading_paused:
             return
         if self._received:
-            data, size = [], 0
-            while self._received and size < READ:
-                data.append(self._received.popleft())
-                size += len(data[-1])
-            self._acknowledge(size)
+            received = self._received
+            data = received.popleft()
+            if received and len(data) < READ:
+                pieces, size = [data], len(data)
+                while received and size < READ:
+                    pieces.append(received.popleft())
+                    size += len(pieces[-1])
+                data = b"".join(pieces)
+            self._acknowledge(len(data))
             if not self._closing:
-                self.protocol.data_received(b"".join(data) if len(data) > 1 else data[0])
-            self._wake_reader()
+                self.protocol.data_received(data)
+            if received or self._eof_received:
+                self._wake_reader()
         elif self._eof_received:
             self._eof_received = False
             if not self._closing and not self.protocol.eof_received():
@@ -540,6 +546,8 @@ class Network:
 
     def split(self, size: int) -> int:
         """The place at which a segment of `size` bytes is cut in two; 0: nowhere."""
+        if size < 2:
+            return 0
         chance = self._chance() / SPLIT
         return 1 + int(chance * (size - 1)) if chance < 1.0 else 0
 

@@ -103,7 +103,7 @@ class SharedPlatform(SystemPlatform):
     def raft_config(self) -> RaftConfig:
         return self._node.cluster.config or RaftConfig()
 
-    def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> Any:
+    def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False, seal: Any = None) -> Any:
         return self._node.kv
 
 

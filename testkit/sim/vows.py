@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jetcluster.mesh.frames import RAFT
 from jetcluster.raft.codec import ACK, VOTE_REPLY
 from testkit.sim.machine import DATA, JOURNAL
-from testkit.sim.protocol import Protocol, raft_of
+from testkit.sim.protocol import SPOKEN, Protocol, raft_of
 
 if TYPE_CHECKING:
     from testkit.sim.deployment import Deployment
@@ -66,12 +66,12 @@ class Vows:
         at, end = 0, len(data)
         while at + _HEAD.size + 2 <= end:
             length, kind, gid = _HEAD.unpack_from(data, at)
-            if kind == RAFT:
-                body = at + _HEAD.size
+            body = at + _HEAD.size
+            if kind == RAFT and (said := data[body + 1]) in SPOKEN:
                 self._protocol.heard(self._name(own), self._name(other), gid, memoryview(data)[body : at + 4 + length])
-                if data[body + 1] == ACK and length == _ACK.size + 5:
+                if said == ACK and length == _ACK.size + 5:
                     self._acked(own, gid, _ACK.unpack_from(data, body))
-                elif data[body + 1] == VOTE_REPLY and length == _VOTE_REPLY.size + 5:
+                elif said == VOTE_REPLY and length == _VOTE_REPLY.size + 5:
                     self._voted(own, other, gid, _VOTE_REPLY.unpack_from(data, body))
             at += 4 + length
 

@@ -8,6 +8,7 @@ from tests.model.directed import Directed
 from tests.model.history import SECOND, Moment, Step
 
 MESSAGES = 24
+DELETED = 3
 SUBJECTS = ("a", "b", "a.x", "b.x", "c.x.y")
 FILTERS: tuple[tuple[str, ...], ...] = (
     (), (), ("a",), ("*",), ("*.x",), ("b.>",), ("a", "c.>"), ("a", "b", "*.x"), ("none",)
@@ -16,7 +17,7 @@ POLICIES = ("all", "all", "last", "new", "last_per_subject", "by_start_sequence"
 
 
 class DeliverWriter(Directed):
-    PARTS = ("consumer", "consumer", "consumer", "consumer", "lists")
+    PARTS = ("consumer", "consumer", "consumer", "consumer", "replay", "lists")
 
     def begin(self) -> list[Step]:
         self.known: list[str] = []
@@ -25,7 +26,7 @@ class DeliverWriter(Directed):
         for number in range(MESSAGES):
             headers = {"Nats_Msg_Id": f"{number}"} if self._maybe(0.5) else {}
             found.append(self.put(self.rng.choice(SUBJECTS), **headers))
-        for seq in self.rng.sample(range(1, MESSAGES + 1), 3):
+        for seq in self.rng.sample(range(1, MESSAGES + 1), DELETED):
             found.append(self.api(f"STREAM.MSG.DELETE.{self.stream}", {"seq": seq}))
         return found
 
@@ -61,6 +62,19 @@ class DeliverWriter(Directed):
         turns = self.rng.sample(range(MESSAGES), self.rng.randint(1, MESSAGES))
         found += [self.ack(name, turn=turn) for turn in turns]
         return [*found, self.info(name), self.pull(name, 2, 0)]
+
+    def _replay(self) -> list[Step]:
+        """With `replay_policy: original` each message comes as long after the one before as it was stored then."""
+        config = self._config("again") | {"replay_policy": "original", "deliver_policy": "all"}
+        for key in ("opt_start_seq", "opt_start_time", "filter_subjects"):
+            config.pop(key, None)
+        found = [self.consumer("again", **config)]
+        left = MESSAGES - DELETED
+        while left:
+            batch = min(left, self.rng.choice([1, 4, 50]))
+            left -= batch
+            found.append(self.pull("again", batch, 5 * SECOND))
+        return [*found, self.info("again"), self.ack("again"), self.info("again"), self.delete("again")]
 
     def _lists(self) -> list[Step]:
         names, listed = self.api(f"CONSUMER.NAMES.{self.stream}"), self.api(f"CONSUMER.LIST.{self.stream}")

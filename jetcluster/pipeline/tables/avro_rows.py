@@ -36,7 +36,6 @@ class AvroFormat:
 
     texts: tuple[str, ...]
     """Schemas as JSON: all that payloads were written with. The last one is the table's."""
-    name: str = "avro"
 
     @cached_property
     def schemas(self) -> list[AvroSchema]:
@@ -64,7 +63,7 @@ class AvroFormat:
         return AvroRows(columns, self.schemas)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"texts": self.texts, "name": self.name}  # parsers hold functions, which are not sent to workers
+        return {"texts": self.texts}  # parsers hold functions, which are not sent to workers
 
 
 class AvroRows(SchemaRows):

@@ -33,7 +33,6 @@ class JsonFormat:
     """Payloads of JSON objects; `PayloadFormat` says what its members are."""
 
     columns: Any = None
-    name: str = "json"
 
     def rows(self, columns: Any, reserved: Sequence[str]) -> JsonRows:
         return JsonRows(columns, infer=self.columns is None, reserved=reserved)

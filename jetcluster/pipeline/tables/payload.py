@@ -46,10 +46,6 @@ class PayloadFormat(Protocol):
     """A form of payloads. It goes to Spark's workers, so that it holds texts and bytes, and no parsers."""
 
     @property
-    def name(self) -> str:
-        """As in the table's properties."""
-
-    @property
     def columns(self) -> Any:
         """A struct of the payloads' columns; None: they are inferred. Raises UsageError."""
 

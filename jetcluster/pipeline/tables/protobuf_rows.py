@@ -46,7 +46,6 @@ class ProtobufFormat:
     """A FileDescriptorSet with all imports."""
     message: str
     """The full name of the message type."""
-    name: str = "protobuf"
 
     @cached_property
     def type(self) -> Any:
@@ -78,7 +77,7 @@ class ProtobufFormat:
         return ProtobufRows(columns, self.type)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"descriptors": self.descriptors, "message": self.message, "name": self.name}
+        return {"descriptors": self.descriptors, "message": self.message}
 
 
 class ProtobufRows(SchemaRows):

@@ -60,8 +60,8 @@ class RetentionGuard:
         self.rules = rules
         self._store = store
         self._floor_of = floor_of
-        self._refused = 0, _FULL
-        """`kept_from` at the last refusal in this process, and its error: for monitoring only."""
+        self._full = 0, 0
+        """`kept_from`, and the stream's bytes, when it last was too full in this process: for monitoring only."""
         row = store.side_get(SIDE_GUARD, b"")
         if row is not None and len(row) != _ROW.size:
             raise GuardRowError(f"retention guard of {len(row)} bytes")
@@ -126,24 +126,19 @@ class RetentionGuard:
         if guard is None or not guard.refuses:
             return None
         oldest = self.oldest
-        refused = None
         if 0 < guard.max_bytes < byte_count + size and (oldest or byte_count > self._store.byte_count):
-            refused = _FULL
-        elif guard.max_age and 0 < oldest < now - guard.max_age:
-            refused = _OLD
-        if refused is not None:
-            self._refused = self.kept_from, refused
-        return refused
+            self._full = self.kept_from, byte_count
+            return _FULL
+        return _OLD if guard.max_age and 0 < oldest < now - guard.max_age else None
 
     def refuses_now(self, now: int) -> str | None:
-        """The reason for which publishes are refused at `now`: even the smallest would be, or one was and the guard has
-        not gone on since. None when they are not."""
-        guard = self.rules.guard
+        """The reason for which publishes are refused at `now`, None when they are not: even the smallest would be, or
+        one was, and since then the guard has not gone on and no smaller one was stored."""
+        guard, size = self.rules.guard, self._store.byte_count
         if guard is None or not guard.refuses or not self.oldest:
             return None
-        refused = self.refusal(now, self._store.byte_count, 1)
-        if refused is None and self._refused[0] == self.kept_from:
-            refused = self._refused[1]
+        was_full = self._full[0] == self.kept_from and size <= self._full[1]
+        refused = _FULL if was_full else self.refusal(now, size, 1)
         return refused.description if refused is not None else None
 
     def info(self, now: int) -> dict[str, Any] | None:

@@ -60,9 +60,10 @@ class Moves:
     def note(self, key: Key, source: str, target: str) -> None:
         """One move that was just made."""
         now, self.seen = self._deployment.scheduler.now, self.seen + 1
-        rested = now - self._times.get(key, -load.REST_SECONDS)
+        least = load.OWNED_SECONDS if key[1] == load.CONSUMERS else load.REST_SECONDS
+        rested = now - self._times.get(key, -least)
         self._times[key] = now
-        if rested + EVERY < QUICK * load.REST_SECONDS:
+        if rested + EVERY < QUICK * least:
             self._broken(key, f"moves from {source} to {target} {rested:.1f} s after it has moved")
         if self._calm:
             left = self._left.setdefault(key, [])

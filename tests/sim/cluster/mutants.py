@@ -175,12 +175,12 @@ def _simulate(root: Path, seconds: float, start: int, drawn: Sequence[str]) -> V
 
 def _simulating(seconds: float, start: int, only: Sequence[str] | None, faults: Sequence[str]) -> int:
     """Simulates, in the copy; returns 1 when a seed failed."""
-    from tests.sim.cluster.batch import run_one
+    from tests.sim.cluster import apart
     from tests.sim.cluster.scenario import Scenario
 
     cpu, seed = 0.0, start
     while cpu < seconds:
-        outcome = run_one(Scenario.of(seed, only, faults=faults))
+        outcome = apart.run(Scenario.of(seed, only, faults=faults))
         cpu += outcome.cpu
         seed += 1
         if outcome.failure:

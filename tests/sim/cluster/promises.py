@@ -60,6 +60,12 @@ ALWAYS = (
         ("Machine",),
     ),
     Promise(
+        "what moves for balance rests before it moves again, and does not go back and forth "
+        "([balance](../membership/balance.md))",
+        "all",
+        ("Moves",),
+    ),
+    Promise(
         "what streams and consumers tell of themselves is the same after all servers have started again",
         "all",
         ("second_look.compare",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import importlib
@@ -89,9 +90,11 @@ def run_seed(
     trace: bool = False,
     wire: bool = False,
     pure: bool | None = None,
+    collect: bool = True,
 ) -> Result:
     """`trace` keeps what happened in `Result.lines`, `wire` all that came over the network as well; the digest is the
-    same as without. With `pure` Python runs alone, without it the compiled loops; odd seeds are pure."""
+    same as without. With `pure` Python runs alone, without it the compiled loops; odd seeds are pure.
+    Without `collect` what the run leaves stays in memory, as in a process that ends after it."""
     warm_up()
     began = time.process_time()
     result = Result(scenario or Scenario.of(seed))
@@ -99,7 +102,7 @@ def run_seed(
     gc.disable()  # when it looks depends on the process; nothing may hang on that
     try:
         with (
-            quietly_collected(),
+            quietly_collected() if collect else contextlib.nullcontext(),
             one_description(),
             python_alone(pure=seed % 2 == 1 if pure is None else pure),
             small.scaled(small=result.scenario.small),

@@ -78,6 +78,7 @@ LIMITS: Final = (
     Limit("jetcluster.replica.drift", "MAX_PER_NOTICE", 2),
     Limit("jetcluster.cluster.load", "REST_SECONDS", 4.0, ("jetcluster.cluster.replica_moves",)),
     Limit("jetcluster.cluster.load", "CONSUMERS_PER_STEP", 2),
+    Limit("jetcluster.cluster.load", "REPLICAS_PER_STEP", 2),
     Limit("jetcluster.cluster.load", "MAX_UNITS", 4),
     Limit("jetcluster.cluster.balancer", "ROUND_SECONDS", 1.0),
     Limit("jetcluster.cluster.balancer", "STEADY_SECONDS", 2.0),

@@ -24,7 +24,7 @@ import pytest
 from jetcluster import native
 from testkit.sim import machine
 from tests import rotation
-from tests.sim.cluster import batch, replay
+from tests.sim.cluster import apart, batch, replay
 from tests.sim.cluster.run import run_seed
 
 pytestmark = pytest.mark.sim
@@ -45,8 +45,8 @@ READINGS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
 """Functions whose results differ from one machine, process or moment to the next."""
 NEW = rotation.number_of_commit() % 100_000_000 * 100
 """The first new seed of this commit."""
-SEEDS = [range(NEW + at, NEW + at + 10) for at in range(0, 40, 10)]
-"""The seeds of this commit in blocks, so that all processors have some."""
+SEEDS = [range(NEW + at, NEW + at + 10) for at in range(0, 60, 10)]
+"""The seeds of this commit, for some two minutes of CPU, in blocks, so that all processors have some."""
 PARTS = 4
 """Parts of the corpus, for the same reason."""
 
@@ -55,7 +55,7 @@ PARTS = 4
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_corpus(part: int) -> None:
     began, rows = time.monotonic(), batch.corpus()[part::PARTS]
-    failures = [str(outcome) for outcome in map(batch.run_one, rows) if outcome.failure]
+    failures = [str(outcome) for outcome in map(apart.run, rows) if outcome.failure]
     assert not failures, "\n".join(failures)
     print(f"{len(rows)} seeds of the corpus in {time.monotonic() - began:.0f} s")
 
@@ -64,7 +64,7 @@ def test_the_corpus(part: int) -> None:
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"block {(seeds.start - NEW) // 10}")
 def test_seeds(seeds: range) -> None:
     totals, failures, done = batch.Totals(), [], 0
-    for outcome in batch.run_many(seeds.start, len(seeds)):
+    for outcome in batch.run_many(seeds.start, len(seeds), run_scenario=apart.run):
         totals.add(outcome)
         done += sum(outcome.counts.values())
         if outcome.failure:

@@ -19,6 +19,7 @@ QUIET = REST + STEADY + 10.0
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The times are a fifth of the usual ones."""
     monkeypatch.setattr(load, "REST_SECONDS", REST)
+    monkeypatch.setattr(load, "OWNED_SECONDS", REST)
     monkeypatch.setattr(replica_moves, "REST_SECONDS", REST)
     monkeypatch.setattr(balancer, "STEADY_SECONDS", STEADY)
 

@@ -251,3 +251,25 @@ async def test_a_malformed_report_counts_as_none(monkeypatch: pytest.MonkeyPatch
         await cluster.until(lambda: leads(cluster)["C"] == 3, 3 * QUIET, "half of them")
         await asyncio.sleep(QUIET)
         assert not leads(cluster)["B"]
+
+
+@virtual_time
+async def test_a_new_consumer_stays_for_a_while() -> None:
+    """Its stream may have had its leader for long."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        leader = await cluster.led("S")
+        await asyncio.sleep(QUIET)
+        for number in range(4):
+            await consumer(leader, f"c{number}")
+        for state in list(host(leader).table.by_cid.values()):
+            state.owner = leader.me  # as this replica has it, which is the one that is asked
+        (gid,) = leader.js.replicas
+
+        async def movable() -> list[Any]:
+            found: list[Any] = json.loads(await leader.mesh.call(leader.me, load.UNITS_METHOD, b"consumer", 5.0))
+            return [row for row in found if row[0] == gid]
+
+        assert await movable() == []
+        await asyncio.sleep(REST + 1)
+        assert len(await movable()) == 4

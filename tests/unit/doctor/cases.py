@@ -16,6 +16,7 @@ from jetcluster.doctor.facts import (
     ClusterFacts,
     ConfigFacts,
     ConsumerFacts,
+    GuardFacts,
     MachineFacts,
     OrphanFacts,
     RefusalFacts,
@@ -219,6 +220,8 @@ def _streams() -> list[Case]:
         ("JC319", stream(consumers=0, retention="workqueue"), stream(retention="workqueue")),
         ("JC319", stream(consumers=0, retention="workqueue"), stream(consumers=0, retention="workqueue", messages=0)),
         ("JC320", stream(consumers=0, retention="interest"), stream(consumers=0)),
+        ("JC322", stream(guard=GuardFacts("c", True, 9, "maximum bytes")), stream(guard=GuardFacts("c", True, 9, ""))),
+        ("JC323", stream(guard=GuardFacts("c", False, 0, "")), stream(guard=GuardFacts("c", True, 0, ""))),
     ]  # fmt: skip
     refusal = RefusalFacts("n1", "A", "S", 10005, "no suitable peers for placement", ("n1: it is offline",), 12.0)
     refused = Case("JC321", lambda facts: look_at_refusal(facts) if facts is not None else (), refusal, None)

@@ -11,6 +11,7 @@ from jetcluster.errors import ApiError
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import SECOND, ask, consumer
+from tests.unit.replica.test_mirror_host import serve_api
 
 REFUSED = "maximum bytes exceeded while messages wait for the retention guard"
 
@@ -86,3 +87,22 @@ async def test_the_consumer_of_a_guard_is_deleted_only_after_it_and_goes_with_it
         await ask(cluster["A"], "S", "consumer_delete", name="c")
         await cluster.update("S", **guard(max_bytes=1 << 20))
         await cluster.delete("S")
+
+
+@virtual_time
+async def test_a_mirror_waits_for_its_own_guard_and_goes_on() -> None:
+    async with Cluster() as cluster:
+        apis = [serve_api(node) for node in cluster]
+        await cluster.create("S")
+        await cluster.create("M", subjects=[], mirror={"name": "S"}, max_msgs=2, **guard(max_bytes=200))
+        for _ in range(20):
+            await cluster["A"].publish(b"s")
+        await consumer(cluster["A"], "c", stream="M")
+        mirror = (await cluster.led("M")).replica("M").store
+        await cluster.until(lambda: mirror.messages > 2, 10.0, "more than the limit")
+        await cluster.never(lambda: mirror.messages > 6, 10.0, "no more than the guard permits")
+        while mirror.last_seq < 20:
+            before = mirror.last_seq
+            await ask(cluster["A"], "M", "consumer_reset", name="c", seq=before + 1)
+            await cluster.until(lambda before=before: mirror.last_seq > before, 30.0, "it goes on")  # type: ignore[misc]
+        assert len(apis) == 3

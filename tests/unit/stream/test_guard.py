@@ -177,6 +177,15 @@ def test_purges_deletions_and_rollups_win() -> None:
     assert n.stored() == [6, 7]
 
 
+def test_a_ttl_wins() -> None:
+    n = guarded(max_age=60 * SECOND, allow_msg_ttl=True)
+    n.publish(b"a")
+    n.apply(commands.encode_publish(n.now, Batch.encode([b"a"], [b"NATS/1.0\r\nNats-TTL: 1s\r\n\r\n"], [b""])))
+    n.now += 2 * SECOND
+    expire(n)
+    assert n.stored() == [1]
+
+
 # -- bounds of the guard
 
 
@@ -189,6 +198,20 @@ def test_publishes_are_refused_beyond_the_bytes_of_the_guard() -> None:
     assert refusals(n, b"a") == []
     archived(n, n.store.last_seq)
     assert refusals(n, *[b"a"] * 20)[:1] and n.store.last_seq == 7, "one command can not outgrow it either"
+
+
+def test_what_was_refused_is_told_until_the_guard_goes_on_or_less_is_stored() -> None:
+    n = guarded({"max_bytes": 2 * SIZE + 5})
+    n.publish(b"a")
+    assert n.machine.guard.refuses_now(n.now) is None
+    n.apply(commands.encode_publish(n.now, Batch.encode([b"a"], [], [bytes(20)])))
+    assert n.machine.guard.refuses_now(n.now) == "maximum bytes exceeded while messages wait for the retention guard"
+    n.publish(b"a")
+    assert n.store.messages == 2 and n.machine.guard.refuses_now(n.now) is None
+    assert refusals(n, b"a") != []
+    assert n.machine.guard.refuses_now(n.now) is not None
+    archived(n, 1)
+    assert n.machine.guard.refuses_now(n.now) is None
 
 
 def test_a_stream_whose_messages_are_all_archived_may_have_more_bytes() -> None:

@@ -149,8 +149,8 @@ EXAM_LIES: dict[str, tuple[type[Writer], Lie]] = {
     "a message comes early": (AckWriter, about_consumers(_sooner)),
     "headers_only is forgotten": (DeliverWriter, about_consumers(lambda one: one.config.pop("headers_only", None))),
     "a filter is forgotten": (DeliverWriter, about_consumers(lambda one: one.config.pop("filter_subjects", None))),
-    "num_pending is one less": (
-        DeliverWriter, says(lambda one: one._replace(data=one.data.replace(b'"num_pending": 3', b'"num_pending": 2'))),
+    "num_pending is one more": (
+        DeliverWriter, says(lambda one: one._replace(data=one.data.replace(b'"num_pending": 0', b'"num_pending": 1'))),
     ),
     "a list is in another order": (
         DeliverWriter, says(lambda one: one._replace(data=one.data.replace(b'["c1", "c2"', b'["c2", "c1"'))),

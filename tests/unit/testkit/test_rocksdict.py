@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from jetcluster import files as node_files
 from jetcluster.files import make_folder
 from jetcluster.store.kv import KvDamagedError, KvError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.seal import StoreSeal
+from jetcluster.store.sealed_kv import SealedKv
+from testkit.twins.encryption import store_seal
 from testkit.twins.storage import RocksModule, SimDisk, SimWriter, differential
 from testkit.twins.storage.rocks_store import RocksStore
 from testkit.twins.storage.rocks_view import View
@@ -23,14 +27,16 @@ DATA = Path("/node/data")
 
 
 class Machine:
-    def __init__(self, seed: int = 1, **disk: int) -> None:
+    def __init__(self, seed: int = 1, seal: StoreSeal | None = None, **disk: int) -> None:
+        self.seal = seal
         self.disk = SimDisk(SeededRng(seed), **disk)
         make_folder(DATA, self.disk.files)
         self.kv = self.open()
 
     def open(self, *, owner_flushes: bool = True, salvage: bool = False) -> RocksKv:
+        make = RocksKv if self.seal is None else partial(SealedKv, seal=self.seal)
         rocks = RocksModule(self.disk)
-        self.kv = RocksKv(DATA, owner_flushes=owner_flushes, salvage=salvage, files=self.disk.files, rocks=rocks)
+        self.kv = make(DATA, owner_flushes=owner_flushes, salvage=salvage, files=self.disk.files, rocks=rocks)
         return self.kv
 
     def fill(self, count: int = 3_000, start: int = 0, size: int = 100) -> None:
@@ -94,11 +100,12 @@ def test_a_difference_is_found(mistake: Callable[[pytest.MonkeyPatch], None], mo
         differential.run(7, 4_000)
 
 
-def test_a_power_cut_at_any_time_leaves_a_commit_that_was_whole() -> None:
+@pytest.mark.parametrize("seal", [None, store_seal()], ids=["plain", "sealed"])
+def test_a_power_cut_at_any_time_leaves_a_commit_that_was_whole(seal: StoreSeal | None) -> None:
     """A flush under way, or an opening, is cut off at any of its syncs: all of it is there, or nothing."""
     found: set[int] = set()
     for seed in range(150):
-        machine = Machine(seed, sector=512)
+        machine = Machine(seed, seal, sector=512)
         machine.fill(50)
         machine.kv.flush_now()
         machine.fill(50, start=50)

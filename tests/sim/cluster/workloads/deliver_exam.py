@@ -9,6 +9,7 @@ from tests.sim.cluster.played import PlayedExam
 class DeliverExam(PlayedExam):
     name = "exam-deliver"
     writer = DeliverWriter
+    most = 6
     promises = (
         "a consumer begins where its deliver policy says, delivers what its filters match, and counts it right",
         "an ordered list of what is pending, delivered and acknowledged is the same for consumer and stream",
