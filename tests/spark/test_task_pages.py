@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("name", "outputs"), [("spark-backfill.md", 3), ("spark-equal.md", 3)])
 def test_the_page_runs(spark: SparkSession, tmp_path: Path, name: str, outputs: int) -> None:
