@@ -217,8 +217,8 @@ class JetStream:
         self.joining.announce()
         if leading and self.meta.group is not None:
             self.background.spawn(self.parts.registry.keep(self.meta.group.term))
-            if self.clustered:
-                self.background.spawn(self.parts.balancer.keep(self.meta.group.term))
+            if self.balancer is not None:
+                self.background.spawn(self.balancer.keep(self.meta.group.term))
 
     def _on_meta_config(self) -> None:
         """Announces the members anew: peers may lag, and not know a new member yet."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.cluster.administration import Administration
-from jetcluster.cluster.balancer import Balancer, BalanceRules
 from jetcluster.cluster.bootstrap import Founding
 from jetcluster.cluster.cluster_id import ClusterId, Save
 from jetcluster.cluster.consumer_requests import Ask, ConsumerRequests
@@ -17,7 +17,6 @@ from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import Durability, HealthReport, NodeWatch
 from jetcluster.cluster.joining import Joining, Roster
 from jetcluster.cluster.leader_reads import LeaderReads
-from jetcluster.cluster.load import NodeLoad
 from jetcluster.cluster.local_streams import LocalStreams
 from jetcluster.cluster.meta_members import MetaMembers, NodeRegistry
 from jetcluster.cluster.meta_replica import MetaReplica
@@ -25,7 +24,6 @@ from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.meta_voters import MetaVoters
 from jetcluster.cluster.orphans import Orphans
-from jetcluster.cluster.replica_moves import ReplicaMoves
 from jetcluster.cluster.requests import Body, Handler, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.scrubber import Scrubber
@@ -48,6 +46,10 @@ from jetcluster.replica.services import Services
 from jetcluster.replica.stream_archives import StreamArchives
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.log.levels import LEVEL
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.balancer import Balancer, BalanceRules
+    from jetcluster.cluster.load import NodeLoad
 
 Linked = tuple[RaftNode, LeaderTable, Roster]
 
@@ -98,7 +100,8 @@ class NodeSide(NamedTuple):
     renew_data: Callable[[str], None] = lambda reason: None
     start_again: Callable[[str], None] = lambda reason: None
     founding: Founding = Founding.TOGETHER
-    balance_rules: Callable[[], BalanceRules] = BalanceRules
+    balance_rules: Callable[[], BalanceRules] | None = None
+    """None: all is balanced."""
     cpu_seconds: Callable[[], float] = lambda: 0.0
     """Returns the processor time of this process."""
     leaving: Callable[[], bool] = lambda: False
@@ -158,9 +161,16 @@ class Parts:
         self.stream_requests = LeaderRequests("stream", *asked, self.streams.handle, log, runtime.budget)
         basis = runtime, network, events, meta
         self.administration = Administration(*basis, self.service, replicas, hub.stream_request)
-        self.load = NodeLoad(runtime, network, replicas, node.cpu_seconds, node.leaving)
-        moves = ReplicaMoves(runtime, network, meta, self.service, hub.stream_request, self.administration.occupied)
-        self.balancer = Balancer(runtime, network, events, meta, node.balance_rules, moves)
+        self.load: NodeLoad | None = None
+        self.balancer: Balancer | None = None
+        if network.cluster_name:  # a server that stands alone imports none of it
+            from jetcluster.cluster.balancer import Balancer, BalanceRules
+            from jetcluster.cluster.load import NodeLoad
+            from jetcluster.cluster.replica_moves import ReplicaMoves
+
+            self.load = NodeLoad(runtime, network, replicas, node.cpu_seconds, node.leaving)
+            moves = ReplicaMoves(runtime, network, meta, self.service, hub.stream_request, self.administration.occupied)
+            self.balancer = Balancer(runtime, network, events, meta, node.balance_rules or BalanceRules, moves)
         self.registry = NodeRegistry(*basis, self.service, self.members, self.cluster_id, self.administration)
         self.meta_rescue = MetaRescue(*basis, self.flusher)
         self.scrubber = Scrubber(commits.kv, runtime.clock, runtime.timers, log, replicas)

@@ -255,6 +255,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
     renewed = node.jetstream.renewed_at if node.jetstream else 0
     out.gauge("jetcluster_data_renewed_seconds", "Unix time at which damaged data was set aside; 0: never", renewed)
     journal, replicas, watch = raft.journal, list(engine.replicas.values()), engine.consumer_watch
+    moved = Counter[str]() if engine.balancer is None else engine.balancer.moved
     out.gauge("jetcluster_atomic_batches_open", "Atomic batches being collected", room.open)
     out.gauge("jetcluster_fast_batches_open", "Fast-ingest batches that streams led here have open", room.fast_open)
     out.gauge("jetcluster_atomic_batch_bytes", "Bytes of atomic batches being collected", room.staged_bytes)
@@ -276,9 +277,9 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         ("scrub_bytes", "Bytes verified by the scrub", engine.scrubber.bytes),
         ("damage_found", "Damaged records found", sum(r.repair.found for r in replicas)),
         ("damage_repaired", "Replicas rebuilt because of damage", sum(r.repair.repaired for r in replicas)),
-        ("balance_leaders", "Leaders that went elsewhere for balance", engine.balancer.moved["leader"]),
-        ("balance_consumers", "Consumers that went elsewhere for balance", engine.balancer.moved["consumer"]),
-        ("balance_replicas", "Replicas that went elsewhere for balance", engine.balancer.moved["replica"]),
+        ("balance_leaders", "Leaders that went elsewhere for balance", moved["leader"]),
+        ("balance_consumers", "Consumers that went elsewhere for balance", moved["consumer"]),
+        ("balance_replicas", "Replicas that went elsewhere for balance", moved["replica"]),
     ):
         out.counter(f"jetcluster_{name}_total", help, value)
     for name, help, value in (

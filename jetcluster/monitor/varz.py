@@ -90,7 +90,7 @@ def varz(node: Node) -> Json:
 def _balance(node: Node) -> Json:
     """Returns what this server has moved for balance while it led the meta group."""
     engine = engine_of(node)
-    if engine is None:
+    if engine is None or engine.balancer is None:
         return {}
     rules, balancer = engine.balancer.rules(), engine.balancer
     last = [move.to_dict() for move in balancer.last]

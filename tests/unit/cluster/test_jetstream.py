@@ -448,7 +448,7 @@ async def test_nodes_are_registered_with_what_they_say_of_themselves_later() -> 
         node.mesh.update_me(dataclasses.replace(node.mesh.me, tags=("az:1",)))
         await cluster.until(lambda: cluster["C"].js.meta.machine.nodes[node.me].tags == ("az:1",), what="tags")
         await cluster.until(
-            lambda: sum(len(n.js.background.tasks) for n in cluster) == 1, what="only the leader's registration runs"
+            lambda: sum(len(n.js.background.tasks) for n in cluster) == 2, what="only the leader registers and balances"
         )
 
 
