@@ -73,6 +73,9 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("freshness-edge", ("cut-edge", "cut-edge", "kill-leader", "pause-leader", "stepdown"),
                  "the same also at a mirror behind a leaf link, whose origin is at times unreachable",
                  workloads=("edge",)),
+        Scenario("order-and-letters", ("kill-leader", "kill-one", "kill-all", *_PAUSE, *_CUT, "stepdown"),
+                 "order per key and dead letters while owners die, stand still and are cut off",
+                 workloads=("keys", "letters")),
         Scenario("mix", (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, "stepdown"), "processes, links and leaders in turn"),
         Scenario(
             "all",
@@ -89,7 +92,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 DEFAULT = (
     "kill", "pause", "halves", "one-way", "power", "power-relaxed", "memory", "sick-disk", "clock-hours", "cut-journal",
-    "rot-two", "flood", "descriptors", "freshness", "freshness-edge",
+    "rot-two", "flood", "descriptors", "freshness", "freshness-edge", "order-and-letters",
     "mix",
 )  # fmt: skip
 """The scenarios of `make chaos`, which divides its time among them."""

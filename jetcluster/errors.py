@@ -19,11 +19,11 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   WebSocketError
     ├─ OperatorError       operator    no         a wrong configuration, key or file
     │   AccountStoreError, BackupStorageError, ClaimsError, ConfigError, FieldError, FormatError, HeldPortError,
-    │   IdentityError, ListenError, MonitorError, PidFileError, PortsFileError, RecordError, RefusedImportError,
-    │   RemovedStoreError, RescueStoreError, StorageError
+    │   IdentityError, KeyringError, ListenError, MonitorError, PidFileError, PortsFileError, RecordError,
+    │   RefusedImportError, RemovedStoreError, RescueStoreError, StorageError
     ├─ DiskError           disk        no         stored data that cannot be read or written: rebuilt from a replica
-    │   AskedError, DamagedBackupError, DamagedError, FastRowError, JournalDamageError, KvError, MissingError,
-    │   StateError, StreamJobError
+    │   AskedError, DamagedBackupError, DamagedError, FastRowError, GuardRowError, JournalDamageError, KvError,
+    │   MissingError, SealError, StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
     │   BusyError, ChangedError, ConflictError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError,
     │   MeshError (but not one that is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError,

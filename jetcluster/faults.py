@@ -39,6 +39,7 @@ POINTS = frozenset(
         "raft.flush",  # before AppendEntries leave
         "archive.written",  # after a batch's Parquet files, before its manifest
         "archive.committed",  # after the manifest
+        "archive.guarded",  # after the retention guard went to the end of the batch
         "archive.compacted",  # after the files of a batch made of many, before its manifest
         "lakehouse.written",  # after a batch's data files, before any table's commit
         "lakehouse.committed",  # after each table's commit

@@ -31,6 +31,8 @@ from packaging.utils import canonicalize_name
 TOP = Path(__file__).resolve().parents[1]
 ALONE = ""
 """No extra."""
+LAKE_FORMS = {"lakehouse": "json", "avro": "avro", "protobuf": "protobuf"}
+"""The form of payloads that an extra is for, of those that land in tables."""
 READY_SECONDS = 30.0
 TOOLS = "ruff, mypy, pytest, xdist, hypothesis, docker, toxiproxy, yaml, prometheus_client"
 """The packages of `dev`, by the names that are imported."""
@@ -108,16 +110,28 @@ from deltalake import DeltaTable
 from jetcluster.client.connection import Connection
 from jetcluster.pipeline import environment, main, session
 
-url, folder = sys.argv[1:]
+url, folder, form = sys.argv[1:]
+Path(folder).mkdir()
+stream, payload, schema, more = "LAKE" + form.upper(), b'{"a": 1}', "", []
+if form == "avro":
+    payload, schema = b"\\x02", b'{"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}'
+elif form == "protobuf":
+    from google.protobuf import descriptor_pb2
+    file = descriptor_pb2.FileDescriptorProto(name="r.proto", syntax="proto3")
+    file.message_type.add(name="R").field.add(name="a", number=1, type="TYPE_INT64", label="LABEL_OPTIONAL")
+    payload, schema = b"\\x08\\x01", descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    more = ["--message", "R"]
+if schema:
+    Path(folder, "schema").write_bytes(schema)
+    more += ["--schema-file", f"{folder}/schema"]
 with Connection([url]) as connection:
-    connection.api("STREAM.CREATE.LAKE", {"name": "LAKE", "subjects": ["lake"], "allow_direct": True})
-    connection.request("lake", b'{"a": 1}')
+    connection.api(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [stream], "allow_direct": True})
+    connection.request(stream, payload)
 environment.check()
 spark = session.open_session("local[2]", name="extras", quick=True)
-Path(folder).mkdir()
 words = ["--catalog", "type=sql", "--catalog", f"uri=sqlite:///{folder}/c.db", "--catalog", f"warehouse=file://{folder}/w"]
-words += ["--delta", f"{folder}/lake", "--iceberg", "db.lake", "--format", "json"]
-main.run_in(spark, "lakehouse", "--server", url, "--stream", "LAKE", *words)
+words += ["--delta", f"{folder}/lake", "--iceberg", "db.lake", "--format", form, *more]
+main.run_in(spark, "lakehouse", "--server", url, "--stream", stream, *words)
 assert DeltaTable(f"{folder}/lake").to_pyarrow_table().select(["_seq", "a"]).to_pylist() == [{"_seq": 1, "a": 1}]
 spark.stop()
 """
@@ -269,8 +283,16 @@ def check(extra: str, here: Environment, url: str, folder: Path) -> None:
         here.run("-c", SPARK, url, str(folder), PYSPARK_PYTHON=str(here.python), SPARK_LOCAL_IP="127.0.0.1")
     elif extra == "arrow":
         here.run("-c", ARROW, url)
-    elif extra == "lakehouse":
-        here.run("-c", LAKEHOUSE, url, str(folder), PYSPARK_PYTHON=str(here.python), SPARK_LOCAL_IP="127.0.0.1")
+    elif extra in LAKE_FORMS:
+        here.run(
+            "-c",
+            LAKEHOUSE,
+            url,
+            str(folder),
+            LAKE_FORMS[extra],
+            PYSPARK_PYTHON=str(here.python),
+            SPARK_LOCAL_IP="127.0.0.1",
+        )
     elif extra == "s3":
         with s3_server() as endpoint:
             here.run("-c", S3, endpoint, **S3_KEYS)
@@ -333,7 +355,7 @@ def main() -> None:
         base = Environment(folder / "base", wheel, ALONE)
         with server(base, folder / "store") as url:
             for extra in sys.argv[1:] or (ALONE, *requirements_of(wheel)[0]):
-                if extra in ("spark", "lakehouse") and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+                if extra in ("spark", *LAKE_FORMS) and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
                     print(f"extras: [{extra}] not run here, there is no Java")
                     continue
                 start = time.monotonic()

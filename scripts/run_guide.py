@@ -83,7 +83,10 @@ def rewritten(page: str, blocks: list[Block]) -> str:
 
 
 def close(namespace: dict[str, Any]) -> None:
-    """A guide that broke off leaves no servers behind."""
+    """A guide that broke off leaves no connections and no servers behind."""
+    for value in list(namespace.values()):
+        if type(value).__name__ == "Connection":
+            value.close()
     for value in list(namespace.values()):
         if type(value).__name__ == "LocalCluster":
             value.stop()

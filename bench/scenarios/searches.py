@@ -23,6 +23,7 @@ from jetcluster.model.stream_rules import check_config
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.stream.read import direct_get, msg_get
 from jetcluster.stream.read.direct_get import DirectGet
 from jetcluster.stream.read.msg_get import subjects_page
 
@@ -45,6 +46,17 @@ def get(store: BlockStore, **fields: Any) -> Steps:
     found = DirectGet("S", store).open(json.dumps(fields).encode())
     if isinstance(found, Generator):
         yield from found
+
+
+def looked_for(store: BlockStore, count: int) -> Steps:
+    """Answer after answer, up to the last message."""
+    ids, at = [f"id:{number}" for number in range(count)], 1
+    while at <= store.last_seq:
+        wish = {"seq": at, "next_by_subj": "k.>", "msg_id_prefixes": ids}
+        request = msg_get.decode(json.dumps(wish).encode())
+        yield from direct_get.preparing(store, request) or ()
+        found = yield from msg_get.search(store, request)
+        at = json.loads(found)["msg_ids"]["searched"] + 1
 
 
 def wild(count: int) -> list[str]:
@@ -81,6 +93,7 @@ SEARCHES: dict[str, Callable[[BlockStore], Steps]] = {
     "multi_last, 500 wildcards, no match": lambda s: get(s, multi_last=wild(500)),
     "multi_last, one wildcard, too many": lambda s: get(s, multi_last=["k.*.a"]),
     "multi_last, 500 wildcards, as of the middle": lambda s: get(s, multi_last=wild(500), up_to_seq=s.last_seq // 2),
+    "msg_id_prefixes, all messages": lambda s: looked_for(s, 512),
     "last_by_subj, no match": lambda s: get(s, last_by_subj="k.*.y"),
     "batch of a wildcard, from the middle": lambda s: get(s, next_by_subj="k.*.b", seq=s.last_seq // 2, batch=10),
     "consumer with 4,096 wildcards": lambda s: consumer(s, [w.encode() for w in wild(4096)]),

@@ -7,7 +7,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 from chaos.history import History
 from chaos.workloads.base import PATIENCE, RETRY, TROUBLE, Session, Workload
@@ -20,7 +20,6 @@ PAUSE = 0.03
 BATCH = 20
 EXPIRES = 0.5
 CONSUMER = "WORK"
-CONFIG: dict[str, Any] = {"ack_wait": 2 * SECOND, "max_ack_pending": 400}
 DRAIN_WITHIN = 60.0
 
 
@@ -40,10 +39,15 @@ class Arrivals(Inbox):
 class Consumers(Workload):
     name = "consumers"
     workers = 4
+    consumer: ClassVar[dict[str, Any]] = {"ack_wait": 2 * SECOND, "max_ack_pending": 400}
 
     async def create(self, client: Client, replicas: int) -> None:
         await super().create(client, replicas)
-        await self._jet(client).consumer(CONSUMER, **CONFIG)
+        await self._jet(client).consumer(CONSUMER, **self.consumer)
+
+    def subject(self, turn: int) -> str:
+        """The subject of the messages that a turn publishes."""
+        return f"{self.name}.a"
 
     def _jet(self, client: Client) -> Jet:
         return Jet(client, self.stream, 3, "jetcluster")
@@ -51,7 +55,7 @@ class Consumers(Workload):
     async def step(self, session: Session, worker: str, turn: int, dice: random.Random) -> None:
         if worker.endswith("-0"):
             values = [f"{worker}-{turn * WINDOW + n}" for n in range(WINDOW)]
-            await self.publish(session, worker, "consumers.a", values, tries=TRIES)
+            await self.publish(session, worker, self.subject(turn), values, tries=TRIES)
             await asyncio.sleep(PAUSE)
         else:
             await self._fetch(await session.client(), worker, dice)
@@ -61,13 +65,21 @@ class Consumers(Workload):
     async def _fetch(self, client: Client, worker: str, dice: random.Random) -> None:
         async for arrived, msg in self._pulled(client):
             seq = self._delivered(worker, arrived, msg)
-            what = dice.random()
-            if what < 0.5:
-                await self._ack(client, worker, seq, msg)
-            elif what < 0.85:
-                client.publish(msg.reply.decode(), b"+ACK")
-            elif what < 0.95:
-                client.publish(msg.reply.decode(), b"-NAK")
+            await self.settle(client, worker, seq, msg, dice.random())
+
+    async def settle(self, client: Client, worker: str, seq: int, msg: Msg, what: float) -> None:
+        """`what`: in [0, 1), how the message is answered. May raise `TROUBLE`."""
+        if what < 0.5:
+            await self._ack(client, worker, seq, msg)
+        elif what < 0.85:
+            self._say(client, worker, "ack", seq, msg, b"+ACK")
+        elif what < 0.95:
+            client.publish(msg.reply.decode(), b"-NAK")
+
+    def _say(self, client: Client, worker: str, f: str, seq: int, msg: Msg, text: bytes) -> None:
+        """Without waiting for a confirmation: whether it has counted stays unknown."""
+        self.history.end(self.history.invoke(self.name, f, worker, seq=seq), "info")
+        client.publish(msg.reply.decode(), text)
 
     async def _pulled(self, client: Client) -> AsyncIterator[tuple[float, Msg]]:
         """The messages of one pull, with the times at which they came: one may wait here for the acks of others before
@@ -105,14 +117,17 @@ class Consumers(Workload):
                 try:
                     async for arrived, msg in self._pulled(client):
                         await self._ack(client, "drain", self._delivered("drain", arrived, msg), msg)
-                    _, _, _, _, ack_pending, _, pending = await self._jet(client).counters(CONSUMER)
-                    if (ack_pending, pending) == (0, 0):
+                    if await self._is_dry(client):
                         self.history.note(self.name, "drained")
                         return
                 except TROUBLE:
                     if client.closed.is_set():
                         raise
                 await asyncio.sleep(RETRY)
+
+    async def _is_dry(self, client: Client) -> bool:
+        info = await self._jet(client).info(CONSUMER)
+        return (info["num_ack_pending"], info["num_pending"]) == (0, 0)
 
 
 async def next_of(inbox: Inbox) -> Msg:

@@ -171,7 +171,7 @@ def _answer(replica: StreamReplica, request: Request) -> bytes | None:
     """The whole reply; None for a request that is refused, finds nothing, or may take long."""
     try:
         wanted: Any = msg_get.decode(request.payload, strict=request.strict)
-        if wanted.fresh != ANY or direct_get.preparing(replica.store, wanted) is not None:
+        if wanted.fresh != ANY or wanted.msg_id_prefixes or direct_get.preparing(replica.store, wanted) is not None:
             return None
         message = msg_get.found(replica.store, wanted)
         if len(message.headers) >= msg_get.LONG_HEADER_BYTES:

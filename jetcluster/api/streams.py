@@ -15,7 +15,7 @@ from jetcluster.api import request as api_request
 from jetcluster.api.request import ApiContext, Request
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.state import Assignment
-from jetcluster.model import link_rules, stream_rules, subjects
+from jetcluster.model import link_rules, retention_guard, stream_rules, subjects
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.times import rfc3339
 from jetcluster.stream.read import freshness
@@ -268,6 +268,8 @@ def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> 
     if answer.get("cluster"):
         fields["cluster"] = answer["cluster"]
     fields |= answer.get("links") or {}
+    if answer.get("guard"):
+        fields[retention_guard.FIELD] = answer["guard"]
     fields["ts"] = rfc3339(context.clock.time_ns())
     return fields
 

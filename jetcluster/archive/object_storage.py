@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from jetcluster.backup.storage import BackupStorageError, PresentError, StorageAwayError, StoredFile
 
 RETRY_SECONDS: Final = 60
-_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
+ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
 
 
 class ObjectStorage:
@@ -37,12 +37,11 @@ class ObjectStorage:
             from obstore.store import from_url
         except ImportError:
             raise BackupStorageError(f"{url} needs obstore: pip install 'jetcluster[archive]'") from None
-        # An endpoint of one's own may speak plain HTTP, which obstore takes only when told.
-        plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
         try:
+            # An endpoint of one's own may speak plain HTTP, which obstore takes only when told.
             store = from_url(
                 url.rstrip("/"),
-                client_options={"allow_http": True} if plain else None,
+                client_options={"allow_http": True} if speaks_plain_http() else None,
                 retry_config={"retry_timeout": timedelta(seconds=RETRY_SECONDS)},
             )
         except (BaseError, ValueError) as error:
@@ -140,6 +139,11 @@ class _ObjectReader(io.RawIOBase):
             buffer[:count] = bytes(self._store.get_range(self._path, start=self._at, length=count))
             self._at += count
         return count
+
+
+def speaks_plain_http() -> bool:
+    """Returns whether the environment names an endpoint of one's own that speaks plain HTTP."""
+    return any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
 
 
 def _first_line(error: Exception) -> str:

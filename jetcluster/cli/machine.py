@@ -23,7 +23,7 @@ from jetcluster.config.options import Options
 from jetcluster.doctor.facts import MachineFacts
 from jetcluster.files import free_bytes, total_bytes
 from jetcluster.health.memory import memory_limit
-from jetcluster.node.node_jetstream import default_folder
+from jetcluster.node.part_options import default_folder
 
 SYNCS: Final = 20
 SYNC_BYTES: Final = 4096

@@ -156,6 +156,8 @@ def _consumer_row(consumer: Json) -> list[str]:
         kind += ", unbound"
     if keys := (consumer.get("order_per_key") or {}).get("keys_waiting"):
         kind += f", keys: {keys:,}"
+    if letters := (consumer.get("dead_letters") or {}).get("waiting"):
+        kind += f", letters: {letters:,}"
     waiting = f"{consumer.get('num_waiting', 0):,}" if kind.startswith("pull") else "-"
     return [
         str(consumer["name"]), kind, f"{consumer.get('num_pending', 0):,}", f"{consumer.get('num_ack_pending', 0):,}",

@@ -142,6 +142,10 @@ class Administration:
 
     # ---- all the time
 
+    def occupied(self) -> bool:
+        """Returns True while streams move, or a server is to be emptied."""
+        return bool(self._moving) or any(node.draining for node in self._meta.machine.nodes.values())
+
     async def tend(self) -> None:
         """Continues drains, removals and moves; called a few times per second. Raises as the requests do."""
         group = self._group()

@@ -24,11 +24,11 @@ def consumer_facts(replica: StreamReplica, state: ConsumerState, server: str, no
         return None
     view = state.view()
     paused = max(rules.pause_until - now, 0) / 1e9
-    exhausted = len(state.exhausted.keys)
+    exhausted, letter = len(state.exhausted.keys), state.letters.oldest
     delivered = (now - state.delivered_at) / 1e9 if state.delivered_at else -1.0
     waits = view.delivered_sseq < replica.store.last_seq and not 0 <= delivered < LOOK_SECONDS
     full = 0 < rules.max_ack_pending <= view.ack_pending
-    if not (waits or full or paused or exhausted or view.redelivered):
+    if not (waits or full or paused or exhausted or letter or view.redelivered):
         return None
     pending = num_pending(state, replica.store)
     return ConsumerFacts(
@@ -49,6 +49,9 @@ def consumer_facts(replica: StreamReplica, state: ConsumerState, server: str, no
         ack_wait=rules.ack_wait / 1e9,
         paused=paused,
         exhausted=exhausted,
+        letters=len(state.letters),
+        letters_oldest=(now - letter.time) / 1e9 if letter else -1.0,
+        letters_error=owner.letter_trouble if letter else "",
     )  # fmt: skip
 
 

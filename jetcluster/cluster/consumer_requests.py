@@ -108,13 +108,13 @@ class ConsumerRequests:
 
     async def _create(self, replica: StreamReplica, body: Body) -> Body:
         rules = ConsumerRules("", body["config"])
+        await self._prepare(replica, rules.filters, 0)
         held = (body.get("restored") or {}).get("held")
         if (rules.keys is not None or held) and replica.level < ORDER_PER_KEY_LEVEL:
             raise invalid_config("max_ack_pending_per_subject requires a newer version on each server of the stream")
         letters = rules.letters is not None or (body.get("restored") or {}).get("letters")
         if letters and replica.level < DEAD_LETTER_LEVEL:
             raise invalid_config("dead_letter requires a newer version on each server of the stream")
-        await self._prepare(replica, rules.filters, 0)
         policy = replica.consumers.policy
         name, created = str(body["name"]), int(body.get("created") or self._runtime.clock.time_ns())
         target = str(body["config"].get("deliver_subject") or "")

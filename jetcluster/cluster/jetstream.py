@@ -54,6 +54,7 @@ class JetStream:
         self.flusher, self.restart_safety, self.scrubber = parts.flusher, parts.restart_safety, parts.scrubber
         self.administration, self.durability = parts.administration, parts.durability
         self.health_report, self.consumer_watch = parts.health_report, parts.consumer_watch
+        self.balancer = parts.balancer
         self.meta_rescue, self.rescue_meta = parts.meta_rescue, parts.meta_rescue.rescue
         self.settle, self.heard, self.used = parts.every_node.settle, parts.every_node.heard, parts.every_node.used
         self.used_by_tier = parts.every_node.used_by_tier
@@ -216,6 +217,8 @@ class JetStream:
         self.joining.announce()
         if leading and self.meta.group is not None:
             self.background.spawn(self.parts.registry.keep(self.meta.group.term))
+            if self.clustered:
+                self.background.spawn(self.parts.balancer.keep(self.meta.group.term))
 
     def _on_meta_config(self) -> None:
         """Announces the members anew: peers may lag, and not know a new member yet."""

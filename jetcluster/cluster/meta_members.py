@@ -183,7 +183,7 @@ class NodeRegistry:
             if not self._meta.machine.cluster_id:
                 await self._name_cluster()
             for info in (self._network.mesh.me, *self._network.mesh.peers.values()):
-                known, level = self._meta.machine.nodes.get(info.peer_id), self._level(info.peer_id)
+                known, level = self._meta.machine.nodes.get(info.peer_id), self._network.raft.levels.known(info.peer_id)
                 last = self._compared.get(info.peer_id)
                 if last is not None and last[0] is info and last[1] is known and last[2] == level:
                     continue
@@ -207,12 +207,6 @@ class NodeRegistry:
         if peer in group.peers or known is not None:
             return True
         return any(one.caught_up for one in group.status().peers if one.peer == peer)
-
-    def _level(self, peer: str) -> int:
-        """Returns the level that the peer reported, or until then the recorded one."""
-        levels = self._network.raft.levels
-        told = levels.told(peer)
-        return levels.recorded(peer) if told is None else told
 
     def _key(self, info: NodeInfo, known: Node | None) -> str:
         """Returns the key with which the node first came."""

@@ -25,7 +25,9 @@ from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
 from jetcluster.meta.state import Assignment
+from jetcluster.model import retention_guard
 from jetcluster.model.subjects import Patterns
+from jetcluster.stream.log.levels import LEVEL, RETENTION_GUARD_LEVEL
 from jetcluster.stream.rules import RESTORING
 
 if TYPE_CHECKING:
@@ -55,15 +57,16 @@ class MetaService:
         self, machine: MetaMachine, *, clock: Clock, propose: Propose, barrier: Barrier, online: Callable[[], Set[str]],
         well: Callable[[str], bool] = lambda peer: True, cluster_name: str = "", clustered: bool = True,
         leader: Callable[[int], str | None] = lambda gid: None, rules: Callable[[], PlacementRules] = PlacementRules,
-        log: Log | None = None,
+        level: Callable[[str], int] = lambda peer: LEVEL, log: Log | None = None,
     ) -> None:  # fmt: skip
         """`online` returns the peer ids reachable now, this node included; `well` is True for healthy ones. `clustered`
-        False (a standalone server) refuses R > 1 with 10074. `leader` returns a group's known leader. With a `log` the
-        reasons of refusals are noted."""
+        False (a standalone server) refuses R > 1 with 10074. `leader` returns a group's known leader,
+        `level` what a node understands (`stream.log.levels`). With a `log` the reasons of refusals are noted."""
         self._log = log
         self.refusals: Refusals | None = None
         """None before the first refusal."""
         self._leader = leader
+        self._level = level
         self._rules = rules
         self._machine = machine
         self._clock = clock
@@ -145,6 +148,7 @@ class MetaService:
     async def _stream_create(self, body: Body) -> Body:
         account, config = body["account"], body["config"]
         self._check_clustered(config)
+        self._check_versions(config)
         self._check_effort(account, config)
         limits = self._limits(body)
         existing = self._machine.check_create(account, config, limits)
@@ -166,6 +170,7 @@ class MetaService:
 
     async def _stream_update(self, body: Body) -> Body:
         self._check_clustered(body["config"])
+        self._check_versions(body["config"])
         self._check_effort(body["account"], body["config"])
         keys = ("request", "account", "config")
         command = {"kind": "stream_update", **{key: body[key] for key in keys}, "limits": self._limits(body)}
@@ -193,6 +198,13 @@ class MetaService:
             self._updating[key] -= 1
             if not self._updating[key]:
                 del self._updating[key]
+
+    def _check_versions(self, config: Mapping[str, Any]) -> None:
+        """Raises ApiError 10052 for a guard while a server is there that would not heed it."""
+        if config.get(retention_guard.FIELD) is None:
+            return
+        if any(self._level(peer) < RETENTION_GUARD_LEVEL for peer in self._machine.nodes):
+            raise invalid_config(f"{retention_guard.FIELD} requires a newer version on each server")
 
     def _limits(self, body: Body) -> dict[str, int]:
         """Returns the limits of the stream's tier, or without a tier the account's."""
@@ -283,6 +295,18 @@ class MetaService:
         beside = [c for c in candidates if c.peer in old.peers and c.peer != removed]
         successor = self._choose(old, 1, others, old.config.get("placement"), beside).leader
         return [successor if peer == removed else peer for peer in old.peers]
+
+    def may_take(self, old: Assignment, source: str, target: str) -> bool:
+        """Returns True when the stream's replica on `source` could be placed on `target`."""
+        candidates = self._candidates(old.config["storage"])
+        taker = [c for c in candidates if c.peer == target]
+        beside = [c for c in candidates if c.peer in old.peers and c.peer != source]
+        wish, claim = old.config.get("placement"), max(int(old.config["max_bytes"]), 0)
+        try:
+            place(old.name, 1, taker, wish, self._cluster_name, rules=self._rules(), beside=beside, claim=claim)
+        except ApiError:
+            return False
+        return True
 
     def added_peers(self, old: Assignment) -> list[str]:
         """Returns the stream's peers, filled up to its number of replicas. Raises ApiError 10005."""

@@ -22,6 +22,7 @@ from jetcluster.objects.catalog import Content
 from jetcluster.objects.metadata import dump, invalid
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.replica.consumer_exchange import until
+from jetcluster.replica.members import carried_without
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.replica.services import Network, Runtime
 from jetcluster.replica.stream_archives import StreamArchives
@@ -295,6 +296,9 @@ class StreamRequests:
             "page": list(page),
             "links": replica.mirrors.links.info(),
         }
+        guard = replica.machine.guard.info(self._runtime.clock.time_ns())
+        if guard is not None:
+            answer["guard"] = guard
         if proves:
             age = replica.reads.own.demands.age(began)
             proof = msg_get.freshness_object(replica.store.last_seq, self._network.name, age)
@@ -324,17 +328,19 @@ class StreamRequests:
 
     async def _members(self, replica: StreamReplica, body: Body) -> Body:
         """Returns the members by the newest committed configuration. `members` also has those of the one in force,
-        which may not be committed yet; `commit` is the commit index."""
+        which may not be committed yet; `commit` is the commit index, `behind` are voters that lag or are not heard."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
         group = replica.group
         config, newest = group.members_at(group.commit_index), group.members_at(group.last_index)
+        voters, carried = carried_without(group, "")
         return {
             "voters": config.electorate,
             "outgoing": config.outgoing,
             "learners": config.learners,
             "members": sorted({*config.members, *newest.members}),
             "commit": group.commit_index,
+            "behind": sorted(set(voters).difference(carried)),
         }
 
     async def _purge(self, replica: StreamReplica, body: Body) -> Body:
@@ -370,6 +376,9 @@ class StreamRequests:
             raise by_code(MIN_LAST_SEQUENCE)
         if not young or (staleness >= 0 and not demands.upstream_is_within(staleness, asked)):
             raise by_code(NOT_AVAILABLE)
+        if request.msg_id_prefixes:
+            searching = msg_get.search(replica.store, request)
+            return {"response": (await self._runtime.budget.run(replica.assignment.account, searching)).decode()}
         message = msg_get.found(replica.store, request)
         last_seq, age = replica.store.last_seq, demands.age(began)  # before others have a turn
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)

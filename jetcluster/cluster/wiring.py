@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.cluster.administration import Administration
+from jetcluster.cluster.balancer import Balancer, BalanceRules
 from jetcluster.cluster.bootstrap import Founding
 from jetcluster.cluster.cluster_id import ClusterId, Save
 from jetcluster.cluster.consumer_requests import Ask, ConsumerRequests
@@ -16,6 +17,7 @@ from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import Durability, HealthReport, NodeWatch
 from jetcluster.cluster.joining import Joining, Roster
 from jetcluster.cluster.leader_reads import LeaderReads
+from jetcluster.cluster.load import NodeLoad
 from jetcluster.cluster.local_streams import LocalStreams
 from jetcluster.cluster.meta_members import MetaMembers, NodeRegistry
 from jetcluster.cluster.meta_replica import MetaReplica
@@ -23,6 +25,7 @@ from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.meta_voters import MetaVoters
 from jetcluster.cluster.orphans import Orphans
+from jetcluster.cluster.replica_moves import ReplicaMoves
 from jetcluster.cluster.requests import Body, Handler, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.scrubber import Scrubber
@@ -95,6 +98,11 @@ class NodeSide(NamedTuple):
     renew_data: Callable[[str], None] = lambda reason: None
     start_again: Callable[[str], None] = lambda reason: None
     founding: Founding = Founding.TOGETHER
+    balance_rules: Callable[[], BalanceRules] = BalanceRules
+    cpu_seconds: Callable[[], float] = lambda: 0.0
+    """Returns the processor time of this process."""
+    leaving: Callable[[], bool] = lambda: False
+    """Returns True from the order to become a lame duck on."""
     removed: Callable[[], None] = lambda: None
     """Called when this server turns out to have been removed from the cluster before it started."""
 
@@ -127,7 +135,7 @@ class Parts:
             meta.machine, clock=runtime.clock, propose=meta.propose, barrier=meta.barrier,
             online=lambda: {network.me, *mesh.peers}, well=network.raft.peers.is_well,
             cluster_name=network.cluster_name, clustered=bool(network.cluster_name),
-            leader=network.leaders.get, rules=node.placement_rules, log=log,
+            leader=network.leaders.get, level=network.raft.levels.known, rules=node.placement_rules, log=log,
         )  # fmt: skip
         self.members = MetaMembers(runtime, network, meta, self.service, voters)
         self.roster = roster
@@ -150,6 +158,9 @@ class Parts:
         self.stream_requests = LeaderRequests("stream", *asked, self.streams.handle, log, runtime.budget)
         basis = runtime, network, events, meta
         self.administration = Administration(*basis, self.service, replicas, hub.stream_request)
+        self.load = NodeLoad(runtime, network, replicas, node.cpu_seconds, node.leaving)
+        moves = ReplicaMoves(runtime, network, meta, self.service, hub.stream_request, self.administration.occupied)
+        self.balancer = Balancer(runtime, network, events, meta, node.balance_rules, moves)
         self.registry = NodeRegistry(*basis, self.service, self.members, self.cluster_id, self.administration)
         self.meta_rescue = MetaRescue(*basis, self.flusher)
         self.scrubber = Scrubber(commits.kv, runtime.clock, runtime.timers, log, replicas)

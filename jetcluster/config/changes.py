@@ -99,7 +99,10 @@ def _jetstream_lines(old: JetStreamOptions, new: JetStreamOptions) -> list[str]:
     for attribute, shown in (("max_memory_store", "max_mem_store"), ("max_file_store", "max_file_store")):
         if getattr(old, attribute) != getattr(new, attribute):
             lines.append(f"JetStream {shown} = {friendly_bytes(getattr(new, attribute))}")
-    same = replace(new, max_memory_store=old.max_memory_store, max_file_store=old.max_file_store)
+    keys = {name: getattr(old, name) for name in ("encryption_key", "prev_encryption_key", "cipher")}
+    if any(getattr(new, name) != before for name, before in keys.items()):
+        lines.append("JetStream encryption")
+    same = replace(new, max_memory_store=old.max_memory_store, max_file_store=old.max_file_store, **keys)
     return lines if same == old else [*lines, "JetStream limits"]
 
 

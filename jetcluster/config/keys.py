@@ -55,7 +55,7 @@ _USER = (
 )
 _NO_PROXIES = "proxy_required is not supported"
 _NO_TRACES = "traces that a Traceparent header asks for are not supported: a publisher asks with Nats-Trace-Dest"
-_NO_ENCRYPTION = "encryption at rest is not supported: encrypt the file system that holds store_dir"
+_NO_TPM = "tpm is not supported: give the key with jetstream { key }, which may be a variable of the environment"
 _NO_ISOLATION = "isolation of leafnodes is not supported: all links of an account share their interest"
 _NOT_FOLLOWED = "A trace is not followed into another account, so there is nothing to allow."
 _LARGER = Bound(server.sizes_reload, "smaller, from or to the default: refused")
@@ -283,6 +283,7 @@ KEYS: Final = {
         value("request_queue_limit", as_int,
               "API requests that wait, per account; beyond it the oldest is dropped.",
               fixed="JetStreamRequestQueueLimit"),
+        block("balance", server.nested("jetstream.balance"), "jetcluster only. Below."),
         block("limits", server.nested("jetstream.limits"), "Below."),
         block("store store_dir storedir", server.store_dir_of(lambda jetstream: jetstream),
               "Once: here or at the top level.", fixed={"store_dir": "jetstream storage directory"}),
@@ -293,8 +294,20 @@ KEYS: Final = {
         inert("meta_compact_size", server.as_compact_size, "As `meta_compact`."),
         inert("meta_compact_sync", as_bool, "As `meta_compact`."),
         inert("max_concurrent_io", server.absolute(4, 8192), "Files are written by one thread."),
-        refused("key ek encryption_key prev_key prev_ek prev_encryption_key cipher tpm", _NO_ENCRYPTION,
-                "Encrypt the file system."),
+        value("key ek encryption_key", as_string, "The store is encrypted ([encryption](security/encryption.md)).",
+              to="encryption_key", bound=Bound(server.key_reload, "on, off, or to a key after another one: refused")),
+        value("prev_key prev_ek prev_encryption_key", as_string, "The key before, for a change of `key`.",
+              to="prev_encryption_key"),
+        value("cipher", server.as_cipher, "`chachapoly` (or `chacha`) or `aes`, for what is written from then on."),
+        refused("tpm", _NO_TPM, "Give `key`, which may be a variable of the environment."),
+    ),
+    "jetstream.balance": Block(
+        opts.JetStreamOptions,
+        value("leaders", as_bool,
+              "jetcluster only. Leaders of streams and owners of consumers move to servers that carry less, by the "
+              "meta leader's value ([balance](membership/balance.md)).", to="balance_leaders"),
+        value("replicas", as_bool, "jetcluster only. A server that is added gets its share of replicas, likewise.",
+              to="balance_replicas"),
     ),
     "jetstream.limits": Block(
         opts.JetStreamOptions,

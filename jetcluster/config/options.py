@@ -132,6 +132,12 @@ class JetStreamOptions:
     enabled: bool = False
     store_dir: str = ""
     """As configured; the server appends `/jetstream`. Empty: a directory under the system's temporary one."""
+    encryption_key: str = ""
+    """Not "": the store is encrypted at rest."""
+    prev_encryption_key: str = ""
+    """The key before, which may still be the store's."""
+    cipher: str = "chachapoly"
+    """For what is written from now on: "chachapoly" or "aes"."""
     domain: str = ""
     max_memory_store: int = -1
     """-1: 75% of the machine's memory."""
@@ -148,6 +154,9 @@ class JetStreamOptions:
     """A store that the cluster has removed is moved away, and the server joins as a new member."""
     unique_tag: str = ""
     """A prefix in lower case: no two replicas of a stream are placed on servers that share a tag with this prefix."""
+    balance_leaders: bool = True
+    """As the meta leader this server spreads leaders of streams and owners of consumers over the servers."""
+    balance_replicas: bool = True
     max_buffered_size: int = 0
     max_buffered_msgs: int = 0
     request_queue_limit: int = 0

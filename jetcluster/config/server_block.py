@@ -176,6 +176,25 @@ def store_dir_of(target_of: Callable[[Any], JetStreamOptions]) -> Read:
     return read
 
 
+def as_cipher(reader: Reader, name: str, node: ConfigNode) -> str:
+    word = as_string(reader, name, node)
+    cipher = {"chacha": "chachapoly", "chachapoly": "chachapoly", "aes": "aes"}.get(word.lower())
+    if cipher is None:
+        raise FieldError(f'Unknown cipher type: "{word}"')
+    return cipher
+
+
+def key_reload(old: JetStreamOptions, new: JetStreamOptions) -> str:
+    """The refusal of a reload that encrypts or decrypts the store, or leaves out the key in force, or ""."""
+    if old.encryption_key == new.encryption_key:
+        return ""
+    if not old.encryption_key or not new.encryption_key:
+        return "jetstream encryption on or off"
+    if new.prev_encryption_key != old.encryption_key:
+        return "jetstream key: prev_encryption_key is not the key in force"
+    return ""
+
+
 def sizes_reload(old: JetStreamOptions, new: JetStreamOptions) -> str:
     """The refusal of a reload that makes the store smaller, or gives or takes its own sizes, or ""."""
     limits = [(old.max_memory_store, new.max_memory_store), (old.max_file_store, new.max_file_store)]

@@ -90,7 +90,7 @@ def consumer_info(
 
 def _dead_letters(state: ConsumerState, error: str) -> dict[str, Any]:
     found: dict[str, Any] = {"waiting": len(state.letters)}
-    oldest = next(iter(state.letters.by_seq.values()), None)
+    oldest = state.letters.oldest
     if oldest is not None:
         found |= {"oldest": _time(oldest.time)} | ({"last_error": error} if error else {})
     return found

@@ -316,6 +316,17 @@ REFUSED: Final = FindingKind(
     "without a cluster was asked for replicas (10074)",
     "See what each server lacks. Lower max_bytes or num_replicas, change the placement, or add room, servers or tags",
 )  # fmt: skip
+GUARD_REFUSES: Final = FindingKind(
+    "JC322", BAD, "A retention guard refuses publishes", "symptoms/requests.md#maximum-messages-exceeded-10077",
+    "Messages wait for the guard's consumer, and the stream has all the bytes or the age that it may have meanwhile",
+    "See why the archive job, or who else acknowledges, does not go on. Raise max_bytes or max_age of the guard, or "
+    "take it away",
+)  # fmt: skip
+GUARD_MISSING: Final = FindingKind(
+    "JC323", WARN, "The consumer of a retention guard does not exist", "retention-guard.md",
+    "Limits remove nothing until it does",
+    "Start the archive job with --guard, or create the consumer; or take the guard away",
+)  # fmt: skip
 STUCK: Final = FindingKind(
     "JC401", BAD, "A consumer delivers nothing although messages and a reader wait",
     "symptoms/consumers.md#a-consumer-delivers-nothing-to-a-reader-that-waits",
@@ -361,6 +372,11 @@ UNREAD: Final = FindingKind(
     "JC408", WARN, "A consumer waits for a reader that is there and does not read", "consumers.md",
     "Its reader has 2 MiB (push) or 8 MiB (pull) unread, or does not answer a flow control request",
     "Look at the worker: it hangs, its processor is busy, or its link is slow",
+)  # fmt: skip
+LETTERS_WAIT: Final = FindingKind(
+    "JC409", WARN, "Dead letters wait for the stream that takes them", "symptoms/consumers.md#dead-letters-wait",
+    "They are tried again until a stream of the same account and domain confirms them; nothing is lost",
+    "See that a stream takes their subject (`dead_letter` of the consumer) and has room",
 )  # fmt: skip
 OPEN_ROUTES: Final = FindingKind(
     "JC501", WARN, "Anybody in the network may join the cluster", "security/routes.md",
@@ -489,8 +505,8 @@ KINDS: Final[tuple[FindingKind, ...]] = (
     META_LEADERLESS, META_AT_QUORUM, UNEVEN, VERSIONS, LEVELS, SYNC_DIFFERS, TWO_SERVERS, LINK_MISSING, RESCUED,
     UNANSWERED, LEADERLESS, REPLICA_GONE, BEHIND, CATCHING_UP, NOT_APPLIED, STOPPED, DAMAGED, REJECTED, UNDECIDED,
     REFUSING, BROKEN, ONE_REPLICA, ONE_MACHINE, STREAM_FULL, STREAM_ROLLS, CONSUMERS_NEAR, UPSTREAM_SILENT,
-    UPSTREAM_LAGS, QUEUE_UNUSED, NO_INTEREST, REFUSED,
-    STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, UNBOUND, UNREAD, OPEN_ROUTES,
+    UPSTREAM_LAGS, QUEUE_UNUSED, NO_INTEREST, REFUSED, GUARD_REFUSES, GUARD_MISSING,
+    STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, UNBOUND, UNREAD, LETTERS_WAIT, OPEN_ROUTES,
     NO_USERS, NO_TLS, CONSOLE_OPEN, TEMPORARY_STORE, SYNC_RELAXED, INERT, NO_SYSTEM_USER, ACCOUNT_NEAR, INVALID,
     START_WARNING, ACCOUNT_RESERVED,
     LOW_DESCRIPTORS, LOW_BACKLOG, UNSYNCHRONIZED, CLOCK_UNKNOWN, SLOW_DISK, STORE_UNWRITABLE,

@@ -16,6 +16,8 @@ QUIET_SECONDS: Final = 5.0
 """Without an ack for so long, and for ack_wait, a consumer that has all it may in flight waits for its workers."""
 IDLE_SECONDS: Final = 300.0
 """Messages that nobody has asked for during that time are worth a word."""
+LETTERS_SECONDS: Final = 60.0
+"""A dead letter usually waits for milliseconds; the target may be without a leader meanwhile."""
 MIN_REDELIVERED: Final = 10
 READERS_FAULT: Final[Mapping[str, str]] = {
     "unread": "its readers do not read what was sent to them",
@@ -53,6 +55,11 @@ def look_at_consumer(facts: ConsumerFacts) -> Iterator[Finding]:
     if facts.exhausted:
         what = f"{facts.name} gave up {facts.exhausted} messages after max_deliver attempts"
         yield kinds.GIVEN_UP.found(about, what, messages=facts.exhausted)
+    if facts.letters and facts.letters_oldest > LETTERS_SECONDS:
+        what = f"{facts.letters} dead letters of {facts.name} wait, the first for {span(facts.letters_oldest)}"
+        why = f"{facts.letters_error}. {kinds.LETTERS_WAIT.reason}" if facts.letters_error else ""
+        figures = {"letters": facts.letters, "oldest_seconds": round(facts.letters_oldest)}
+        yield kinds.LETTERS_WAIT.found(about, what, why or kinds.LETTERS_WAIT.reason, **figures)
 
 
 def _at_most(facts: ConsumerFacts) -> bool:

@@ -202,6 +202,17 @@ class UpstreamFacts(NamedTuple):
     mirror: bool
 
 
+class GuardFacts(NamedTuple):
+    """A stream's retention guard."""
+
+    consumer: str
+    found: bool
+    waiting: int
+    """Messages that it has yet to acknowledge."""
+    refuses: str
+    """The reason for which publishes are refused; "" when they are not."""
+
+
 class StateFetch(NamedTuple):
     """A state that is being fetched to this server."""
 
@@ -253,6 +264,7 @@ class StreamFacts:
     max_consumers: int = -1
     retention: str = "limits"
     upstreams: tuple[UpstreamFacts, ...] = ()
+    guard: GuardFacts | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -307,6 +319,12 @@ class ConsumerFacts:
     """Until its pause ends."""
     exhausted: int = 0
     """Messages given up after max_deliver, kept by interest retention."""
+    letters: int = 0
+    """Dead letters that no stream has confirmed."""
+    letters_oldest: float = -1
+    """Since the first of them was given up."""
+    letters_error: str = ""
+    """The end of the last try."""
 
 
 class ReservingStream(NamedTuple):

@@ -38,6 +38,7 @@ def look_at_stream(facts: StreamFacts) -> Iterator[Finding]:
         yield from _limits(facts, about)
         yield from _upstreams(facts, about)
         yield from _use(facts, about)
+        yield from _guard(facts, about)
 
 
 def look_at_refusal(facts: RefusalFacts) -> Iterator[Finding]:
@@ -155,3 +156,16 @@ def _use(facts: StreamFacts, about: Subject) -> Iterator[Finding]:
         yield kinds.QUEUE_UNUSED.found(about, what, messages=facts.messages)
     elif facts.retention == "interest":
         yield kinds.NO_INTEREST.found(about, f"{facts.name} keeps by interest and has no consumer")
+
+
+def _guard(facts: StreamFacts, about: Subject) -> Iterator[Finding]:
+    guard = facts.guard
+    if guard is None:
+        return
+    if guard.refuses:
+        what = f"{facts.name} refuses publishes: {guard.refuses}"
+        why = f"{guard.waiting} messages wait for consumer {guard.consumer}. {kinds.GUARD_REFUSES.reason}"
+        yield kinds.GUARD_REFUSES.found(about, what, why, waiting=guard.waiting)
+    if not guard.found:
+        what = f"{facts.name} has {guard.consumer} as its retention guard, which does not exist"
+        yield kinds.GUARD_MISSING.found(about, what, waiting=guard.waiting)

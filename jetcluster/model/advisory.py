@@ -108,6 +108,24 @@ def server_health(server: str, peer: str, aspect: str, reason: str, seconds: flo
     return Event(f"{PREFIX}SERVER.HEALTHY.{server}".encode(), "server_healthy", fields | {"seconds": seconds})
 
 
+def balanced(
+    stream: str,
+    kind: str,
+    consumer: str,
+    servers: tuple[str, str],
+    why: str,
+    before: Mapping[str, Mapping[str, int]],
+    after: Mapping[str, Mapping[str, int]],
+) -> Event:
+    """Own event: for balance a leader, a consumer or a replica (`kind`) goes from the first of `servers` to the second;
+    `before` and `after` say what each carries."""
+    fields: dict[str, Any] = {"stream": stream, "kind": kind, "from": servers[0], "to": servers[1], "why": why}
+    if consumer:
+        fields["consumer"] = consumer
+    fields |= {"before": before, "after": after}
+    return Event(f"{PREFIX}STREAM.BALANCED.{stream}".encode(), "stream_balanced", fields)
+
+
 def batch_abandoned(stream: str, batch_id: bytes, reason: str) -> tuple[Event, Event]:
     """Returns nats-server's event and the specification's."""
     fields = {"stream": stream, "batch": batch_id.decode("utf-8", "replace"), "reason": reason}
@@ -115,6 +133,18 @@ def batch_abandoned(stream: str, batch_id: bytes, reason: str) -> tuple[Event, E
         Event(f"{PREFIX}STREAM.BATCH_ABANDONED.{stream}".encode(), "stream_batch_abandoned", fields),
         Event(f"{PREFIX}BATCH_ABANDONED.{stream}".encode(), "batch_abandoned", fields),
     )
+
+
+def guard_refuses(stream: str, consumer: str, reason: str, waiting: int) -> Event:
+    """Own event: publishes begin to be refused, as `waiting` messages wait for the stream's retention guard."""
+    fields = {"stream": stream, "consumer": consumer, "reason": reason, "waiting": waiting}
+    return Event(f"{PREFIX}STREAM.GUARD_REFUSES.{stream}".encode(), "stream_guard_refuses", fields)
+
+
+def guard_overrun(stream: str, consumer: str, messages: int, seq: int) -> Event:
+    """Own event: the stream's retention guard gave up so many messages, all of them below `seq`."""
+    fields = {"stream": stream, "consumer": consumer, "messages": messages, "given_up_below": seq}
+    return Event(f"{PREFIX}STREAM.GUARD_OVERRUN.{stream}".encode(), "stream_guard_overrun", fields)
 
 
 Transfer = Literal["snapshot_create", "snapshot_complete", "restore_create", "restore_complete"]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from jetcluster.model import retention_guard
 from jetcluster.model.base import Duration, Int32, Int64, UInt64, WireModel
 from jetcluster.model.consumer import Time
 from jetcluster.model.limits import UNLIMITED, AccountLimits
@@ -75,6 +76,17 @@ class ConsumerLimits(WireModel):
     max_ack_pending: Int64 = 0
 
 
+class GuardConfig(WireModel):
+    """The retention guard of a stream: `retention_guard.GuardRules`."""
+
+    empty_is_absent: ClassVar[frozenset[str]] = frozenset({"discard"})
+
+    consumer: str = ""
+    max_bytes: Int64 = 0
+    max_age: Duration = 0
+    discard: Literal["new", "old"] = "new"
+
+
 class StreamConfig(WireModel):
     """One stream's configuration; `normalised` fills in the defaults. Durations in nanoseconds, sizes in bytes."""
 
@@ -121,6 +133,7 @@ class StreamConfig(WireModel):
     persist_mode: Literal["default", "async"] = "default"
     read_consistency: Literal["default", "weak", "session", "strong"] = "default"
     """The least that a Direct Get gets (the upstream proposal's names, and `session` for the default)."""
+    retention_guard: GuardConfig | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
 
     def normalised(self, limits: AccountLimits = UNLIMITED, *, auto_allow_direct: bool = True) -> StreamConfig:
@@ -147,6 +160,10 @@ class StreamConfig(WireModel):
             filled |= {"allow_rollup_hdrs": True, "deny_purge": False}
         if self.republish is not None:
             filled["republish"] = self._filled_republish(self.republish)
+        given = self.retention_guard.model_dump() if self.retention_guard is not None else None
+        guard, metadata = retention_guard.normalised(given, self.metadata)
+        if guard is not None:
+            filled |= {"retention_guard": GuardConfig(**guard), "metadata": metadata}
         return self.model_copy(update=filled)
 
     def _filled_republish(self, republish: Republish) -> Republish:

@@ -11,7 +11,7 @@ from typing import Any
 
 from jetcluster import errors
 from jetcluster.errors import by_code, invalid_config
-from jetcluster.model import durations, subjects
+from jetcluster.model import durations, retention_guard, subjects
 from jetcluster.model.limits import FARTHEST_SEQ, UNLIMITED, AccountLimits
 from jetcluster.model.source_rules import check_links
 from jetcluster.model.subjects import MAX_SHAPES, first_overlap, too_various
@@ -55,6 +55,7 @@ def check_config(config: Config, limits: AccountLimits = UNLIMITED) -> None:
     check_replicas(config["num_replicas"])
     _check_durations(config, limits)
     _check_policies(config)
+    retention_guard.check(config, limits)
     if config.get("placement", {}).get("preferred"):
         raise invalid_config("preferred server not permitted in placement")
     if config.get("first_seq", 0) > FARTHEST_SEQ:

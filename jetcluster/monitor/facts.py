@@ -15,6 +15,7 @@ from jetcluster.doctor.facts import (
     Absent,
     Certificate,
     ConfigFacts,
+    GuardFacts,
     RefusalFacts,
     Remote,
     ReplicaFacts,
@@ -210,6 +211,7 @@ def stream_facts(engine: JetStream, replica: StreamReplica) -> StreamFacts:
         max_consumers=int(rules.get("max_consumers", -1)),
         retention=str(rules.get("retention", "limits")),
         upstreams=_upstreams(replica) if leading else (),
+        guard=_guard(replica),
     )  # fmt: skip
 
 
@@ -224,6 +226,14 @@ def refusal_facts(engine: JetStream, refusal: Refusal, seconds: float) -> Refusa
     return RefusalFacts(
         engine.network.name, refusal.account, refusal.stream, error.err_code, error.description, refusal.why, seconds
     )
+
+
+def _guard(replica: StreamReplica) -> GuardFacts | None:
+    guard = replica.machine.guard
+    if guard.rules.guard is None:
+        return None
+    refuses = guard.refuses_now(replica.runtime.clock.time_ns()) or ""
+    return GuardFacts(guard.rules.guard.consumer, guard.floor is not None, guard.waiting, refuses)
 
 
 def _replicas(engine: JetStream, replica: StreamReplica, voters: tuple[str, ...]) -> tuple[ReplicaFacts, ...]:

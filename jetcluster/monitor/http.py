@@ -14,8 +14,9 @@ from jetcluster.console.door import PATH
 from jetcluster.console.files import WebFiles
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import encoding
+from jetcluster.monitor.exposition import CONTENT_TYPE
 from jetcluster.monitor.machine import HEALTH, METRICS, STACKS, MachinePages, WorkerAbsentError
-from jetcluster.monitor.metrics import CONTENT_TYPE, Metrics
+from jetcluster.monitor.metrics import Metrics
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import BUSY, Health, Json, Query, QueryError
 from jetcluster.monitor.stacksz import stacksz

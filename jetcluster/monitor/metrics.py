@@ -4,23 +4,20 @@
 `jetstream_*` what it makes of /jsz with all its details: the same names and labels, so that its dashboards work here.
 `server_id` is the server's name, as with the exporter's `-use_internal_server_name`: the id changes with every start.
 `jetcluster_*` are this server's own metrics: replicas, latencies, batches, damage.
-
-`Exposition` writes samples by family in Prometheus' text format, version 0.0.4.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jetcluster import REPORTED_VERSION, __version__
 from jetcluster.health.node_health import Aspect
-from jetcluster.latency import BOUNDS, Latency
 from jetcluster.model.times import MILLISECOND, SECOND, parse_rfc3339
 from jetcluster.monitor.connz import DEFAULT_LIMIT
+from jetcluster.monitor.exposition import Exposition, Labels
 from jetcluster.monitor.jsz import each_consumer, node_name, stream_group_name, stream_leader
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.pages import NodeSource
@@ -33,77 +30,6 @@ from jetcluster.store.api import DamagedError
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.replica.stream_replica import StreamReplica
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MAX_SAMPLES = 200_000
-"""Samples of one scrape; further ones are left out, and a separate sample reports that."""
-TRUNCATED = "jetcluster_metrics_truncated"
-
-Labels = Sequence[tuple[str, object]]
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-
-
-class Exposition:
-    """The samples of one scrape, by family."""
-
-    def __init__(self) -> None:
-        self.truncated = False
-        self._samples = 0
-        self._families: dict[str, list[str]] = {}
-        """Lines by family name, HELP and TYPE first."""
-
-    def gauge(self, name: str, help: str, value: float, labels: Labels = ()) -> None:
-        self._sample("gauge", name, help, value, labels)
-
-    def gauges(self, prefix: str, labels: Labels, values: Mapping[str, float]) -> None:
-        """Adds a gauge for each value, with its unprefixed name as the help text."""
-        for key, value in values.items():
-            self.gauge(f"{prefix}_{key}", key, value, labels)
-
-    def counter(self, name: str, help: str, value: float, labels: Labels = ()) -> None:
-        """Adds a counter; `name` ends with `_total`, except for the exporter's names."""
-        self._sample("counter", name, help, value, labels)
-
-    def histogram(self, name: str, help: str, latency: Latency, labels: Labels = ()) -> None:
-        """Adds a histogram in seconds."""
-        counts = list(latency.counts)
-        family = self._family("histogram", name, help, len(counts) + 2)
-        if family is None:
-            return
-        bounds = [*(format(bound, "g") for bound in BOUNDS), "+Inf"]
-        for bound, count in zip(bounds, accumulate(counts), strict=True):
-            family.append(f"{name}_bucket{label_text([*labels, ('le', bound)])} {count}")
-        shown = label_text(labels)
-        family.append(f"{name}_sum{shown} {latency.seconds!r}")
-        family.append(f"{name}_count{shown} {sum(counts)}")
-
-    def render(self) -> bytes:
-        lines = [line for family in self._families.values() for line in family]
-        lines += [f"# TYPE {TRUNCATED} gauge", f"{TRUNCATED} {int(self.truncated)}", ""]
-        return "\n".join(lines).encode()
-
-    def _sample(self, kind: str, name: str, help: str, value: float, labels: Labels) -> None:
-        family = self._family(kind, name, help, 1)
-        if family is not None:
-            family.append(f"{name}{label_text(labels)} {value + 0!r}")  # + 0: a bool is a number
-
-    def _family(self, kind: str, name: str, help: str, samples: int) -> list[str] | None:
-        if self._samples + samples > MAX_SAMPLES:
-            self.truncated = True
-            return None
-        self._samples += samples
-        family = self._families.get(name)
-        if family is None:
-            family = self._families[name] = [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
-        return family
-
-
-def label_text(labels: Labels) -> str:
-    """Returns `{a="b",c="d"}`, or "" without labels."""
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{str(value).translate(_ESCAPES)}"' for name, value in labels) + "}"
-
 
 _CONNECTION_LABELS = (
     "cid", "kind", "type", "ip", "port", "name", "lang", "version", "tls_version", "tls_cipher_suite",
@@ -350,6 +276,9 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         ("scrub_bytes", "Bytes verified by the scrub", engine.scrubber.bytes),
         ("damage_found", "Damaged records found", sum(r.repair.found for r in replicas)),
         ("damage_repaired", "Replicas rebuilt because of damage", sum(r.repair.repaired for r in replicas)),
+        ("balance_leaders", "Leaders that went elsewhere for balance", engine.balancer.moved["leader"]),
+        ("balance_consumers", "Consumers that went elsewhere for balance", engine.balancer.moved["consumer"]),
+        ("balance_replicas", "Replicas that went elsewhere for balance", engine.balancer.moved["replica"]),
     ):
         out.counter(f"jetcluster_{name}_total", help, value)
     for name, help, value in (
@@ -384,7 +313,19 @@ def replica_metrics(out: Exposition, node: Node, notes: LagNotes) -> Iterator[No
         if replica.leading:
             _peers(out, engine, replica, notes, stream)
             _links(out, replica, stream)
+        _letters(out, replica, engine.runtime.clock.time_ns(), stream)
         yield
+
+
+def _letters(out: Exposition, replica: StreamReplica, now: int, stream: tuple[tuple[str, str], ...]) -> None:
+    """Adds the dead letters that wait of the consumers that this node owns and that have the option."""
+    for hosted in list(replica.consumers.running.values()):
+        state = hosted.owner.state
+        if state.rules.letters is not None or state.letters:
+            labels, oldest = (*stream, ("consumer", state.name)), state.letters.oldest
+            out.gauge("jetcluster_dead_letters_waiting", "Letters no stream confirmed", len(state.letters), labels)
+            seconds = max(now - oldest.time, 0) / SECOND if oldest else 0.0
+            out.gauge("jetcluster_dead_letters_oldest_seconds", "Time since the first was given up", seconds, labels)
 
 
 def _peers(
@@ -489,7 +430,22 @@ def _stream(out: Exposition, engine: JetStream, replica: StreamReplica, system: 
         "limit_bytes": assignment.config["max_bytes"],
         "limit_messages": assignment.config["max_msgs"],
     })  # fmt: skip
+    _guard(out, replica, system, labels)
     return labels
+
+
+def _guard(out: Exposition, replica: StreamReplica, system: str, labels: Labels) -> None:
+    """Adds what waits for the stream's retention guard, if it has one."""
+    guard, now = replica.machine.guard, replica.runtime.clock.time_ns()
+    if guard.rules.guard is None:
+        return
+    oldest = guard.oldest
+    out.gauges(f"{system}_stream_guard", labels, {
+        "waiting_messages": guard.waiting,
+        "waiting_seconds": max(now - oldest, 0) / SECOND if oldest else 0,
+        "refuses": int(guard.refuses_now(now) is not None),
+        "overrun_messages": guard.overrun.messages,
+    })  # fmt: skip
 
 
 def _consumers(

@@ -31,7 +31,7 @@ def varz(node: Node) -> Json:
         "version": REPORTED_VERSION,
         "proto": info["proto"],
         "go": info["go"],
-        "jetcluster": {"version": __version__, "loops": native.described},
+        "jetcluster": {"version": __version__, "loops": native.described, **_balance(node)},
         "host": options.host,
         "port": server.port,
     }
@@ -85,6 +85,16 @@ def varz(node: Node) -> Json:
     found["stale_connection_stats"] = by_kind(server.state.stale_connections, routes.stale if routes else 0)
     found["disk_io_wait_stats"] = _disk_waits(node)
     return found
+
+
+def _balance(node: Node) -> Json:
+    """Returns what this server has moved for balance while it led the meta group."""
+    engine = engine_of(node)
+    if engine is None:
+        return {}
+    rules, balancer = engine.balancer.rules(), engine.balancer
+    last = [move.to_dict() for move in balancer.last]
+    return {"balance": {**rules._asdict(), "moved": dict(balancer.moved), "last": last}}
 
 
 def _disk_waits(node: Node) -> Json:

@@ -33,6 +33,7 @@ from jetcluster.files import (
 )
 from jetcluster.mesh.identity import MARKER_NAME
 from jetcluster.records import NamedTuple
+from jetcluster.sealing import api as sealing
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import ALL_KINDS, BlockStore
@@ -43,7 +44,11 @@ if TYPE_CHECKING:
     from jetcluster.logs import Log
 
 DATA, NEXT, QUARANTINE = "data", "data.next", "quarantine"
+PLAIN: Final = "data.plain"
+"""The plain store of before, until it is deleted."""
+_SEALED_TEXT: Final = "docs/security/encryption.md\n"
 MARKER_FILE = "DAMAGED"
+SEALED_FILE: Final = sealing.SEALED_FILE.rpartition("/")[2]
 SMALL_DISK_BYTES = 1 << 30
 COPY_BYTES = 1 << 20
 RENEWAL_PAUSE_SECONDS = 600.0
@@ -125,7 +130,9 @@ def _renew(directory: Path, reason: str, stamp: int, files: Files, open_store: O
         new.flush_now()
     finally:
         new.close()
-    write(fresh / MARKER_NAME, read(data / MARKER_NAME, files), files)
+    for name in (SEALED_FILE, MARKER_NAME):
+        if exists(data / name, files):
+            write(fresh / name, read(data / name, files), files)
     for path in (*(fresh / name for name in names_in(fresh, files)), fresh):
         sync(path, files)
     old = directory / QUARANTINE / f"data-{stamp}"
@@ -193,6 +200,54 @@ def _attempt(work: Callable[[], None]) -> None:
         work()
     except KvDamagedError:
         return  # unreadable records are not copied
+
+
+def is_plain(data: Path, files: Files) -> bool:
+    """Returns True when the folder has a data store of before the encryption."""
+    return exists(data / "CURRENT", files) and not exists(data / SEALED_FILE, files)
+
+
+def encrypt(directory: Path, files: Files, open_plain: OpenStore, open_sealed: OpenStore) -> bool:
+    """Makes the data store one that is sealed: copies all of it, then deletes the plain one; returns True if there was
+    any. Until then nothing is changed. Raises KvError, KvDamagedError for a store that is not sound, and OSError."""
+    data, fresh, plain = directory / DATA, directory / NEXT, directory / PLAIN
+    if not is_plain(data, files):
+        if not exists(data / SEALED_FILE, files):
+            write_durably(data / SEALED_FILE, _SEALED_TEXT, files)
+        remove_tree(plain, files)  # of an encryption that was interrupted
+        return False
+    remove_tree(fresh, files)
+    new = open_sealed(fresh)
+    try:
+        old = open_plain(data)
+        try:
+            _copy_sound(old, new)
+        finally:
+            old.close()
+        new.flush_now()
+    finally:
+        new.close()
+    write(fresh / SEALED_FILE, _SEALED_TEXT.encode(), files)
+    if exists(data / MARKER_NAME, files):
+        write(fresh / MARKER_NAME, read(data / MARKER_NAME, files), files)
+    for path in (*(fresh / name for name in names_in(fresh, files)), fresh):
+        sync(path, files)
+    files.rename(data, plain)
+    files.rename(fresh, data)
+    sync(directory, files)
+    remove_tree(plain, files)
+    return True
+
+
+def _copy_sound(old: RocksKv, new: RocksKv) -> None:
+    """Copies the node's records and all streams; what was being fetched from a peer is fetched again."""
+    _copy_all(new, old.scan(b"\x00", b"\x01"))
+    new.commit()
+    for key, _ in old.scan(bytes([keys.STATE]), bytes([keys.STATE + 1])):
+        stream = int.from_bytes(key[1 : keys.STREAM_PREFIX])
+        fetching = old.get(keys.stream_prefix(keys.INSTALLING, stream)) is not None
+        if not fetching and not _copy_stream(old, new, stream):
+            raise KvDamagedError(f"stream {stream} cannot be read as a whole: start without a key until it is repaired")
 
 
 RESTARTS_FILE: Final = "started-again"

@@ -42,28 +42,35 @@ from jetcluster.model.limits import AccountLimits
 from jetcluster.node.account_apis import AccountApis
 from jetcluster.node.capacity import Capacity
 from jetcluster.node.part_options import (
+    balance_rules,
     batch_limits,
     credentials,
+    default_folder,
+    founding_of,
     max_buffered,
     mesh_tls,
     object_limits,
     route,
+    router_port_error,
+    shown_size,
 )
 from jetcluster.records import NamedTuple
-from jetcluster.server.listener import ListenError, host_port
+from jetcluster.sealing.api import KeyringError, is_sealed
+from jetcluster.server.listener import ListenError
 from jetcluster.server.server import Server
 from jetcluster.store.blocks import cache_of
 from jetcluster.store.kv import KvError
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
-    from jetcluster.cluster.bootstrap import Founding
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.cluster.wiring import Linked
     from jetcluster.health.node_health import NodeHealth
     from jetcluster.meta.machine import MetaMachine
     from jetcluster.meta.placement import PlacementRules
+    from jetcluster.node.data_renewal import OpenStore
     from jetcluster.node.platform import Platform
+    from jetcluster.node.store_keys import StoreKeys
     from jetcluster.raft.journal.journal import Journal
     from jetcluster.raft.journal.writer import DiskWaits, WaitingWriter
     from jetcluster.raft.node import RaftNode
@@ -129,6 +136,7 @@ class NodeJetStream(MeshListener):
         self._raft: RaftNode | None = None
         self._writer: WaitingWriter | None = None
         self._kv: Any = None
+        self.keys: StoreKeys | None = None
         self._take_urls: dict[str, Callable[[Sequence[str]], None]] = {"client": server.set_connect_urls}
         self._started = self._clock.monotonic()
         self._created = 0
@@ -164,8 +172,10 @@ class NodeJetStream(MeshListener):
                     set_aside(directory, self._log, files)
                 except RemovedStoreError as error:
                     raise StorageError(f"Can't start JetStream: {error}") from error
-            settle(directory, files)
         try:
+            if directory is not None:
+                self._open_keys(directory)
+                settle(directory, files)
             identity = load_identity(
                 directory, server.name, guarded=GUARDED_FOLDERS, rng=rng, clock=self._clock, files=files
             )
@@ -174,7 +184,7 @@ class NodeJetStream(MeshListener):
                 from jetcluster.mesh.identity import load_key
 
                 key, identity = load_key(directory, identity, rng, files)
-        except IdentityError as error:
+        except (IdentityError, KeyringError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         self._created = identity.created
         me = NodeInfo(
@@ -205,7 +215,7 @@ class NodeJetStream(MeshListener):
             try:
                 await self.mesh.start()
             except OSError as error:
-                raise ListenError(_router_port_error(options.cluster.host, options.cluster.port, error)) from error
+                raise ListenError(router_port_error(options.cluster.host, options.cluster.port, error)) from error
             self.cluster_port = int(self.mesh.me.cluster_url.rpartition(":")[2])
         if self.jetstream is not None:
             self.jetstream.start()
@@ -325,8 +335,8 @@ class NodeJetStream(MeshListener):
         self.store_dir = str(directory)
         self.capacity = Capacity(self._options, directory, self._platform.physical_memory(), files)
         self._log.info("Starting JetStream")
-        self._log.info(f"  Max Memory:      {_size(self.capacity.max_memory)}")
-        self._log.info(f"  Max Storage:     {_size(self.capacity.max_storage)}")
+        self._log.info(f"  Max Memory:      {shown_size(self.capacity.max_memory)}")
+        self._log.info(f"  Max Storage:     {shown_size(self.capacity.max_storage)}")
         self._log.info(f'  Store Directory: "{directory}"')
         return directory
 
@@ -426,11 +436,14 @@ class NodeJetStream(MeshListener):
                 NodeSide(
                     account_limits=self._limits,
                     placement_rules=self._placement_rules,
+                    balance_rules=lambda: balance_rules(self._options.jetstream),
+                    cpu_seconds=self._platform.usage.cpu_seconds,
+                    leaving=lambda: server.lame_duck,
                     expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
                     settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
                     renew_data=restarts.renew,
                     start_again=restarts.again,
-                    founding=self._founding(),
+                    founding=founding_of(options.worker),
                     removed=self._removed,
                     save_cluster=lambda cluster_id, member: save_identity(
                         directory, replace(identity, cluster=cluster_id, member=member), self._platform.files
@@ -441,19 +454,11 @@ class NodeJetStream(MeshListener):
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
         self._apis.start(self.jetstream, self.mesh, self._limits, capacity.own_limits)
 
-    def _founding(self) -> Founding:
-        from jetcluster.cluster.bootstrap import Founding
-
-        worker = self._options.worker
-        if worker is None:
-            return Founding.TOGETHER
-        return Founding.NEVER if worker.index else Founding.ALONE if worker.alone else Founding.TOGETHER
-
     def _look_at_disk(self, capacity: Capacity, free: int, stored: int) -> bool:
         """Returns True when this node may store more than before."""
         if not capacity.look(free, stored):
             return False
-        self._log.info(f"Max Storage is {_size(capacity.max_storage)} now: there is more room on the disk")
+        self._log.info(f"Max Storage is {shown_size(capacity.max_storage)} now: there is more room on the disk")
         return True
 
     def _placement_rules(self) -> PlacementRules:
@@ -463,14 +468,26 @@ class NodeJetStream(MeshListener):
         options, capacity = self._options.jetstream, self.capacity
         return PlacementRules(options.unique_tag, options.max_ha_assets, capacity.max_memory, capacity.max_storage)
 
+    def _open_keys(self, directory: Path) -> None:
+        """Opens the keys of a store that is, or will be, encrypted. Raises KeyringError and OSError."""
+        options, platform = self._options.jetstream, self._platform
+        if options.encryption_key or is_sealed(directory, platform.files):
+            from jetcluster.node.store_keys import StoreKeys
+
+            self.keys = StoreKeys(directory, options, platform, self._log)
+
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
         from jetcluster.node.data_renewal import last_renewed, open_data
 
         platform = self._platform
+        opens: OpenStore = platform.open_store
         try:
             now = platform.clock.time_ns() / 1e9
-            kv, renewal = open_data(directory, self._options.is_clustered, now, platform.files, platform.open_store)
+            if self.keys is not None:
+                self.keys.encrypt_data()
+                opens = self.keys.open_store
+            kv, renewal = open_data(directory, self._options.is_clustered, now, platform.files, opens)
             self.renewed_at = last_renewed(directory, now, platform.files)
         except (KvError, OSError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
@@ -488,7 +505,6 @@ class NodeJetStream(MeshListener):
         from jetcluster.cluster.wiring import link_raft
         from jetcluster.raft.journal.disk import FileDisk, FileMark
         from jetcluster.raft.journal.journal import Journal
-        from jetcluster.raft.journal.records import FormatError
 
         loop, platform = asyncio.get_running_loop(), self._platform
         sync_interval = self._options.jetstream.sync_interval
@@ -499,12 +515,14 @@ class NodeJetStream(MeshListener):
             mark = FileMark(directory.with_name(MARK_NAME), self.mesh.me.peer_id, platform.files)
             self._journal = Journal(
                 disk, self._writer, loop, self._rng, options, self._endings.storage_failed, mark, platform.stopwatch,
-                self._kv.compaction_bytes,
+                self._kv.compaction_bytes, self.keys.segments if self.keys is not None else None,
             )  # fmt: skip
             self._journal.open()
+            if self._journal.partly_plain:
+                self._journal.forget_old()
         except OSError as error:
             raise StorageError(f"Can't start JetStream: {directory}: {error.strerror}") from error
-        except FormatError as error:
+        except OperatorError as error:  # FormatError, KeyringError
             raise StorageError(f"Can't start JetStream: {directory}: {error}") from error
         for damage in self._journal.damage:
             text = "Raft journal is damaged; what is missing is fetched from peers, where a group has any"
@@ -576,24 +594,3 @@ class NodeJetStream(MeshListener):
     def _limits(self, account: str) -> AccountLimits:
         assert self.capacity is not None
         return self.capacity.limits(account, lambda: len(self.jetstream.meta.machine.nodes) if self.jetstream else 1)
-
-
-def default_folder() -> str:
-    """Returns nats-server's folder for a configuration without one."""
-    import tempfile  # with the packers that it imports 2 ms of a start
-
-    return f"{tempfile.gettempdir()}/nats"
-
-
-def _size(count: float) -> str:
-    """Returns a size as nats-server writes it: `17.66 GB`."""
-    units = ["B", "KB", "MB", "GB", "TB"]
-    while count >= 1024 and len(units) > 1:
-        count /= 1024
-        units.pop(0)
-    return f"{count:.2f} {units[0]}"
-
-
-def _router_port_error(host: str, port: int, error: OSError) -> str:
-    why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-    return f"Error listening on router port: {port} - listen tcp {host_port(host, port)}: bind: {why}"

@@ -8,20 +8,37 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from jetcluster.config.account_options import AuthorizationOptions
-from jetcluster.config.options import ClusterOptions, CompatOptions, JetStreamOptions
+from jetcluster.config.options import ClusterOptions, CompatOptions, JetStreamOptions, WorkerOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.files import Files, total_bytes
 from jetcluster.mesh.auth import RouteCredentials
 from jetcluster.mesh.options import ConfiguredRoute, MeshTls
+from jetcluster.server.listener import host_port
 
 if TYPE_CHECKING:
     import ssl
 
+    from jetcluster.cluster.balancer import BalanceRules
+    from jetcluster.cluster.bootstrap import Founding
     from jetcluster.objects.host import ObjectLimits
     from jetcluster.raft.config import JournalOptions
     from jetcluster.stream.lead.atomic_stage import BatchLimits
 
 MIN_SEGMENT_BYTES = 4 * 1024 * 1024
+
+
+def balance_rules(jetstream: JetStreamOptions) -> BalanceRules:
+    from jetcluster.cluster.balancer import BalanceRules
+
+    return BalanceRules(jetstream.balance_leaders, jetstream.balance_replicas)
+
+
+def founding_of(worker: WorkerOptions | None) -> Founding:
+    from jetcluster.cluster.bootstrap import Founding
+
+    if worker is None:
+        return Founding.TOGETHER
+    return Founding.NEVER if worker.index else Founding.ALONE if worker.alone else Founding.TOGETHER
 
 
 def tls_context(tls: TlsOptions | None) -> ssl.SSLContext | None:
@@ -105,3 +122,24 @@ def batch_limits(options: JetStreamOptions, compat: CompatOptions) -> BatchLimit
         timeout=options.max_batch_timeout or default.timeout,
         allow_msg_id=compat.batch_msg_id == "deduplicate" if own is None else own,
     )
+
+
+def shown_size(count: float) -> str:
+    """Returns a size as nats-server writes it: `17.66 GB`."""
+    units = ["B", "KB", "MB", "GB", "TB"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        units.pop(0)
+    return f"{count:.2f} {units[0]}"
+
+
+def router_port_error(host: str, port: int, error: OSError) -> str:
+    why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+    return f"Error listening on router port: {port} - listen tcp {host_port(host, port)}: bind: {why}"
+
+
+def default_folder() -> str:
+    """Returns nats-server's folder for a configuration without one."""
+    import tempfile  # with the packers that it imports 2 ms of a start
+
+    return f"{tempfile.gettempdir()}/nats"

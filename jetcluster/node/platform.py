@@ -21,10 +21,10 @@ from jetcluster.node.capacity import physical_memory
 from jetcluster.node.part_options import journal_options
 
 if TYPE_CHECKING:
-    from jetcluster.node.data_renewal import OpenStore
     from jetcluster.raft.config import JournalOptions, RaftConfig
     from jetcluster.raft.journal.writer import WaitingWriter
     from jetcluster.store.rocks_kv import RocksKv
+    from jetcluster.store.seal import StoreSeal
 
 
 class Platform(Protocol):
@@ -36,8 +36,11 @@ class Platform(Protocol):
     def rng(self) -> Rng: ...
     @property
     def files(self) -> Files: ...
-    @property
-    def open_store(self) -> OpenStore: ...
+    def open_store(
+        self, path: Path, *, salvage: bool = False, owner_flushes: bool = False, seal: StoreSeal | None = None
+    ) -> RocksKv:
+        """A `data_renewal.OpenStore`. `seal`: of a store that is encrypted."""
+
     @property
     def usage(self) -> Usage: ...
     @property
@@ -109,7 +112,13 @@ class SystemPlatform:
 
         return RaftConfig()
 
-    def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv:
+    def open_store(
+        self, path: Path, *, salvage: bool = False, owner_flushes: bool = False, seal: StoreSeal | None = None
+    ) -> RocksKv:
+        if seal is not None:
+            from jetcluster.store.sealed_kv import SealedKv
+
+            return SealedKv(path, seal, salvage=salvage, owner_flushes=owner_flushes)
         from jetcluster.store.rocks_kv import RocksKv
 
         return RocksKv(path, salvage=salvage, owner_flushes=owner_flushes)

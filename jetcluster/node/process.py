@@ -19,6 +19,7 @@ from jetcluster import logs
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import Options
+from jetcluster.errors import OperatorError
 from jetcluster.logs import Logger
 from jetcluster.net.early_port import EARLY, MAX_OPEN_SECONDS
 from jetcluster.node.node import Monitoring, Node
@@ -80,7 +81,7 @@ def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], O
         node.jetstream.check_tags(new.server_tags)
     left_ports_dir = options.ports_file_dir if "ports_file_dir" in changed else ""
     tls = tls_context(new.tls)
-    # The two steps that may fail for a reason outside the file come first.
+    # The steps that may fail for a reason outside the file come first.
     try:
         if "pid_file" in changed and new.pid_file:
             from jetcluster.config.runtime_files import write_pid_file
@@ -88,7 +89,9 @@ def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], O
             write_pid_file(new.pid_file)
         if _LOGGING & set(changed):
             logs.configure(new)
-    except (OSError, ValueError) as error:
+        if node.jetstream is not None and node.jetstream.keys is not None:
+            node.jetstream.keys.change(new.jetstream)
+    except (OSError, ValueError, OperatorError) as error:
         raise ConfigError(str(error)) from error
     node.monitoring.renew_certificate(new.tls)
     if node.leafnodes is not None:

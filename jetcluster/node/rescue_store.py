@@ -33,7 +33,8 @@ from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.node.part_options import journal_options
 from jetcluster.node.rescue_survey import ReplicaView, StoreView, StreamView
 from jetcluster.raft.journal.disk import FileMark
-from jetcluster.raft.journal.journal import Journal, file_journal
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.of_files import file_journal
 from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.raft.rescue import take_over
 
@@ -226,7 +227,7 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
 
         directory, loop = store.path / "journal", asyncio.get_running_loop()
         mark = FileMark(store.path / MARK_NAME, store.identity.peer_id)
-        journal = file_journal(directory, loop, rng, journal_options(directory, None), failed, mark)
+        journal = file_journal(directory, loop, rng, journal_options(directory, None), failed, mark, store.keys)
         journal.serve(lambda logs: moved.set())
         try:
             journal.open()

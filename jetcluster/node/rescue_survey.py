@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from jetcluster.clock import SystemRng
 from jetcluster.cluster.meta_replica import read_state
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.errors import OperatorError
-from jetcluster.mesh.identity import FILE_NAME, IdentityError, NodeIdentity, left_out_reason, read_identity
+from jetcluster.mesh.identity import FILE_NAME, NodeIdentity, left_out_reason, read_identity
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
@@ -25,9 +26,9 @@ from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.journal.disk import FileMark
 from jetcluster.raft.journal.inspection import JournalView, LogView, read_journal
-from jetcluster.raft.journal.records import FormatError
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import is_lone
+from jetcluster.sealing.api import KeyringError, SegmentKeys, is_sealed
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError, StoreState
 from jetcluster.store.block_store import BlockStore
@@ -36,8 +37,14 @@ from jetcluster.store.rocks_reader import RocksReader
 from jetcluster.stream.apply.applier import Applier, LogEntry
 from jetcluster.stream.apply.machine import StateError, StreamMachine
 from jetcluster.stream.log.commands import CommandError
+from jetcluster.stream.ports import NAMED_TABLES
 from jetcluster.stream.rules import StreamRules
 
+if TYPE_CHECKING:
+    from jetcluster.store.seal import StoreSeal
+
+KEY_VARIABLE: Final = "JETCLUSTER_ENCRYPTION_KEY"
+"""Environment variable with the keys of encrypted stores, one a line."""
 LOCK: Final = Path("data") / "LOCK"
 """Locked by RocksDB while a server has the store open."""
 
@@ -147,6 +154,8 @@ class StoreView:
     """Empty when it is unreadable."""
     left_out: str
     """Reason why its server does not start with this store; "" when it does."""
+    keys: SegmentKeys | None = None
+    """Keys of an encrypted journal."""
 
 
 @dataclass(slots=True)
@@ -239,11 +248,39 @@ def opened(folders: Sequence[Path]) -> Iterator[list[StoreView]]:
 def _read(folder: Path) -> StoreView:
     try:
         identity = read_identity(folder)
-        journal = read_journal(folder / "journal", FileMark(folder / MARK_NAME, identity.peer_id).read())
-        kv, mark = RocksReader(folder / "data"), left_out_reason(folder)
-    except (IdentityError, KvError, FormatError, OSError) as error:
+        keys, seal = _unlock(folder) if is_sealed(folder) else (None, None)
+        journal = read_journal(folder / "journal", FileMark(folder / MARK_NAME, identity.peer_id).read(), keys)
+        kv = RocksReader(folder / "data") if seal is None else _read_sealed(folder / "data", seal)
+        mark = left_out_reason(folder)
+    except (OperatorError, KvError, OSError) as error:
         raise RescueStoreError(f"{folder}: {error}") from error
-    return StoreView(folder, identity, journal, kv, _read_meta(journal, kv), mark)
+    return StoreView(folder, identity, journal, kv, _read_meta(journal, kv), mark, keys)
+
+
+def _unlock(folder: Path) -> tuple[SegmentKeys, StoreSeal]:
+    """Returns the keys of an encrypted store: the first line of KEY_VARIABLE that opens it. Raises KeyringError."""
+    from jetcluster.sealing.keyring import Keyring
+    from jetcluster.sealing.names import HiddenNames
+    from jetcluster.sealing.segments import Segments
+    from jetcluster.sealing.values import Values
+    from jetcluster.store.seal import StoreSeal
+
+    rng = SystemRng()
+    refused: KeyringError | None = None
+    for secret in os.environ.get(KEY_VARIABLE, "").splitlines():
+        try:
+            keyring = Keyring.unlock(folder, secret)
+        except KeyringError as error:
+            refused = error
+        else:
+            return Segments(keyring, rng), StoreSeal(Values(keyring, rng), HiddenNames(keyring.names), NAMED_TABLES)
+    raise refused or KeyringError(f"the store is encrypted: give its key in the environment, as {KEY_VARIABLE}")
+
+
+def _read_sealed(path: Path, seal: StoreSeal) -> RocksReader:
+    from jetcluster.store.sealed_kv import SealedReader
+
+    return SealedReader(path, seal)
 
 
 def _read_meta(journal: JournalView, kv: RocksReader) -> MetaMachine:

@@ -15,7 +15,7 @@ PAUSE_SECONDS = 0.1
 
 LATE = (
     "jetcluster.mirror.origin", "jetcluster.mirror.stall", "jetcluster.consumer.owner.key_order",
-    "jetcluster.consumer.owner.letters",
+    "jetcluster.consumer.owner.letters", "jetcluster.stream.read.id_search",
 )  # fmt: skip
 """Modules of mirrors and of consumers with order per key or dead letters."""
 

@@ -5,7 +5,7 @@ back and compared, and the manifest is written; with it the batch exists:
 
     crash after      on restart
     some rows        files that no manifest names are removed; the batch is made anew
-    the manifest     the next batch begins at its end
+    the manifest     the next batch begins at its end; the retention guard goes there first
 
 The manifests alone are the place where the archive goes on: there is no checkpoint, and Spark's streaming has no part
 in it. One job at a time writes (`BackupLock`), so whatever no manifest names may be removed.
@@ -26,6 +26,7 @@ from jetcluster.archive.storage import open_archive
 from jetcluster.backup.lock import BackupLock
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.pipeline import archive_tasks, compaction
+from jetcluster.pipeline.archive_guard import ArchiveGuard
 from jetcluster.pipeline.arguments import add_server, source_options, stream_state_of
 from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.result import DataLoss, Result, UsageError
@@ -58,6 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--read-preference", default="any", help="any, leader, local, peer:SERVER or mirror:STREAM (%(default)s)"
     )
     parser.add_argument(
+        "--guard", default="", metavar="CONSUMER", help="the stream's retention guard, which follows what is archived"
+    )
+    parser.add_argument(
         "--allow-loss", action="store_true", help="go on when messages were removed before they were archived"
     )
 
@@ -66,6 +70,8 @@ def check(args: argparse.Namespace) -> None:
     """Checks the arguments before Spark starts. Raises UsageError, and the errors of a connection."""
     if args.max_per_batch < 1 or args.rows_per_file < 1:
         raise UsageError("--max-per-batch and --rows-per-file must be 1 or more")
+    if args.guard and args.subjects.strip() != ">":
+        raise UsageError("--guard with --subjects: messages of other subjects would go without being archived")
     pause_of(args.every)
     stream_state_of(args, args.stream)
 
@@ -102,6 +108,7 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
         "end": archive.end,
         "manifests": len(archive.manifests),
         "compacted": archive.compacted,
+        **({"guard": args.guard, "guard_floor": archive.guard.floor} if args.guard else {}),
         "seconds": round(time.monotonic() - started, 2),
     }
     return Result("archive", fields)
@@ -119,6 +126,7 @@ class Archive:
         self.lock = BackupLock(
             self.storage, SystemClock(), SystemRng(), progress, path=LOCK, work=f"archive of {args.stream}"
         )
+        self.guard = ArchiveGuard(args, self.storage.url)
         self.manifests: list[Manifest] = []
         self.added: list[Manifest] = []
         self.compacted = 0
@@ -129,10 +137,14 @@ class Archive:
         """Finds where the archive ends, and removes what a run that broke has left. Raises UsageError, DataLoss,
         NotAnArchiveError, ArchiveLossError."""
         state = stream_state_of(self._args, self._args.stream)
+        self.guard.begin(state)  # before the beginning is known: from now on it stays
+        state = stream_state_of(self._args, self._args.stream) if self._args.guard else state
         self.manifests = manifest.load(self.storage)
         if self.manifests:
             self._check_same(self.manifests[-1], state.created)
         self.start_seq = self.end = self.manifests[-1].end if self.manifests else max(state.first, 1)
+        if self.manifests:
+            self.guard.advance(self.end, state.last)
         self.storage.sweep()
         self._remove_replaced()
         self._remove_strays(f"stream={self._args.stream}", ())
@@ -185,6 +197,8 @@ class Archive:
         self.manifests.append(found)
         self.added.append(found)
         self.end = end
+        self.guard.advance(end, state.last)
+        faults.point("archive.guarded")
         if not self._args.json:
             progress(f"batch {found.number}: {found.rows} rows of sequences {found.start} to {found.end - 1}")
 

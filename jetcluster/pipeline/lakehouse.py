@@ -16,6 +16,7 @@ import importlib.util
 import time
 from typing import TYPE_CHECKING, Final
 
+from jetcluster.pipeline import lakehouse_payloads
 from jetcluster.pipeline.arguments import add_server, stream_state_of
 from jetcluster.pipeline.result import EnvironmentProblem, Result, UsageError
 from jetcluster.pipeline.stop import Stop
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 PACKAGES: Final = ("deltalake", "pyiceberg")
 INSTALL_EXTRA: Final = 'pip install "jetcluster[lakehouse]"'
 CATALOG: Final = "jetcluster"
+OWN_NAMES: Final = {"stream": ("_seq", "_subject", "_time"), "bucket": ("_key", "_revision", "_time")}
+"""The columns that a table of parsed payloads has before those of the payloads."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,14 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--catalog", action="append", default=[], metavar="KEY=VALUE", help="a property of the catalog; repeat it"
     )
     parser.add_argument("--catalog-name", default=CATALOG, help="its name in pyiceberg's configuration (%(default)s)")
-    parser.add_argument(
-        "--format", choices=["raw", "json"], default="raw", help="payloads as they are, or as columns (%(default)s)"
-    )
-    parser.add_argument(
-        "--schema",
-        metavar="DDL",
-        help="with json: the columns, as in SQL (default: inferred, and new fields are added)",
-    )
+    lakehouse_payloads.add_arguments(parser)
     parser.add_argument("--subjects", default=">", help="filters, by commas (default: all)")
     parser.add_argument("--follow", action="store_true", help="go on with what comes, until SIGINT or SIGTERM")
     parser.add_argument("--every", type=float, default=10.0, help="with --follow: seconds between rounds (%(default)s)")
@@ -64,8 +60,6 @@ def check(args: argparse.Namespace) -> None:
             raise EnvironmentProblem(f"jetcluster pipeline lakehouse needs {name}, not installed: {INSTALL_EXTRA}")
     if not (args.delta or args.iceberg):
         raise UsageError("name a table: --delta, --iceberg, or both")
-    if args.schema and args.format == "raw":
-        raise UsageError("--schema is for --format json")
     if args.max_per_batch is not None and args.max_per_batch < 1:
         raise UsageError("--max-per-batch must be 1 or more")
     if args.every <= 0:
@@ -73,6 +67,7 @@ def check(args: argparse.Namespace) -> None:
     for word in args.catalog:
         if not all(word.partition("=")[:2]):
             raise UsageError(f"--catalog {word}: expected key=value")
+    lakehouse_payloads.check(args, OWN_NAMES["bucket" if args.bucket else "stream"])
     stream_state_of(args, stream_of(args))
 
 

@@ -17,6 +17,7 @@ from jetcluster.client.servers import ask
 from jetcluster.client.stream_state import stream_state
 from jetcluster.pipeline.arguments import server_options_of, source_options
 from jetcluster.pipeline.environment import progress
+from jetcluster.pipeline.lakehouse_payloads import payload_format
 from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.pipeline.stop import Stop
 from jetcluster.pipeline.tables import delta, iceberg
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from jetcluster.client.stream_state import StreamState
+    from jetcluster.pipeline.tables.payload import PayloadFormat
 
 
 class LandingJob(ABC):
@@ -118,7 +120,7 @@ def open_landing(args: argparse.Namespace, state: StreamState, own: Any, columns
     """Opens the tables that the arguments name, or makes them. Raises UsageError, DataLoss."""
     rows = identity_of(args, state)
     wanted = [("rows", rows, own, columns)]
-    if args.format == "json":
+    if args.format != "raw":
         wanted.append(("dead", rows._replace(format="dead-letters"), DEAD, DEAD))
     found: dict[str, list[Table]] = {"rows": [], "dead": []}
     catalog = (
@@ -144,6 +146,11 @@ def identity_of(args: argparse.Namespace, state: StreamState) -> TableIdentity:
     return TableIdentity(
         state.name, state.created, "bucket" if args.bucket else "stream", args.format, ",".join(subjects)
     )
+
+
+def format_of(session: SparkSession, args: argparse.Namespace) -> PayloadFormat | None:
+    """Returns the form of payloads; None: they are kept as they are. Raises UsageError."""
+    return payload_format(args, declared_columns(session, args.schema) if args.schema else None)
 
 
 def declared_columns(session: SparkSession, ddl: str) -> Any:

@@ -16,12 +16,11 @@ import pyarrow as pa
 
 from jetcluster import faults
 from jetcluster.pipeline.arguments import server_options_of
-from jetcluster.pipeline.lakehouse_job import LandingJob, declared_columns
+from jetcluster.pipeline.lakehouse_job import LandingJob, format_of
 from jetcluster.pipeline.snapshot import OPERATION, key_of
 from jetcluster.pipeline.stop import Stop
 from jetcluster.pipeline.tables.columns import grown, required
 from jetcluster.pipeline.tables.files import DEAD, RAW, write_rows
-from jetcluster.pipeline.tables.json_rows import JsonRows
 from jetcluster.pipeline.tables.table import ConflictError, Span, Table
 
 if TYPE_CHECKING:
@@ -49,13 +48,13 @@ class KeyedJob(LandingJob):
     """Tasks find the last message of each key, the driver parses these, and merges them."""
 
     def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState) -> None:
-        declared = declared_columns(session, args.schema) if args.schema else None
-        self._infer = args.format == "json" and declared is None
-        self._columns: Any = None if args.format == "raw" else declared or pa.struct([])
+        self._format = form = format_of(session, args)
+        declared = form.columns if form is not None else None
+        self._columns: Any = None if form is None else declared or pa.struct([])
         super().__init__(session, args, state, RAW_KEYED if self._columns is None else OWN_KEYED, self._schema())
         self._looked: float | None = None
         self.removed = 0
-        if args.format == "json":
+        if form is not None:
             self._columns = required(self._landing.columns(OWN_KEYED, declared), declared)
             self._landing.grow(self._schema())
 
@@ -114,8 +113,10 @@ class KeyedJob(LandingJob):
 
     def _parse(self, put: Any) -> tuple[Any, dict[str, Any]]:
         """Returns (rows, columns of the dead letters with their `key`) of parsed values; new fields become columns."""
+        assert self._format is not None
+        payloads = put["data"].to_pylist()
         while True:
-            parsed = JsonRows(self._columns, infer=self._infer, reserved=OWN_KEYED.names).parse(put["data"].to_pylist())
+            parsed = self._format.rows(self._columns, OWN_KEYED.names).parse(payloads)
             wider = grown(self._columns, parsed.found, OWN_KEYED.names)
             if wider == self._columns:
                 break

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster import faults
-from jetcluster.pipeline.lakehouse_job import LandingJob, declared_columns
+from jetcluster.pipeline.lakehouse_job import LandingJob, format_of
 from jetcluster.pipeline.tables.columns import grown, required
 from jetcluster.pipeline.tables.files import OWN, RAW, RESULT, WriteTask, remove, results_of, table_schema
 from jetcluster.pipeline.tables.table import DataFile, Span
@@ -23,12 +23,12 @@ class RowsJob(LandingJob):
     """Tasks read their part of a batch, parse it, and write files for all tables; the driver commits them."""
 
     def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState) -> None:
-        self._infer = args.format == "json" and not args.schema
-        declared = declared_columns(session, args.schema) if args.schema else None
-        own = RAW if args.format == "raw" else OWN
+        self._format = form = format_of(session, args)
+        declared = form.columns if form is not None else None
+        own = RAW if form is None else OWN
         super().__init__(session, args, state, own, own if declared is None else table_schema(declared))
         self._columns: Any = None
-        if args.format == "json":
+        if form is not None:
             self._columns = required(self._landing.columns(OWN, declared), declared)
             self._landing.grow(table_schema(self._columns))
 
@@ -51,7 +51,7 @@ class RowsJob(LandingJob):
         rows = self._read(span, lossy=self._args.allow_loss)
         while True:
             parts = self._landing.parts()
-            task = WriteTask(span, parts, self._columns, self._infer)
+            task = WriteTask(span, parts, self._columns, self._format)
             files, found = results_of(rows.mapInArrow(task, RESULT).collect())
             wider = grown(self._columns, found, OWN.names) if found is not None else self._columns
             if wider == self._columns:

@@ -15,6 +15,7 @@ from jetcluster.archive.manifest import Manifest
 from jetcluster.archive.storage import open_archive
 from jetcluster.client.restore_transfer import framed
 from jetcluster.errors import PeerError
+from jetcluster.model import retention_guard
 from jetcluster.pipeline import archive_tasks
 from jetcluster.pipeline.archive_tasks import FilePart
 from jetcluster.pipeline.result import DataLoss, UsageError
@@ -207,8 +208,10 @@ def _signed(value: str | int | None) -> int:
 def target_config(config: dict[str, Any], args: argparse.Namespace, name: str, start: int) -> dict[str, Any]:
     """Returns the configuration of the new stream: the archived one without its ties to other streams."""
     made = {
-        key: value for key, value in config.items() if key not in ("mirror", "sources", "mirror_direct", "sealed")
+        key: value for key, value in config.items()
+        if key not in ("mirror", "sources", "mirror_direct", "sealed", retention_guard.FIELD)
     } | {"name": name}  # fmt: skip
+    made["metadata"] = retention_guard.removed(config.get("metadata") or {})  # consumers are not archived
     if args.replicas:
         made["num_replicas"] = args.replicas
     if args.subjects:

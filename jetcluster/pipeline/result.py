@@ -28,6 +28,8 @@ _CODES: Final = {
 """Exit codes by the name of the class, as an exception of a worker arrives as text."""
 _MAX_LINE_CHARACTERS: Final = 400
 _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Loss|Tripped)): (.*)$", re.MULTILINE)
+_DECORATION: Final = re.compile(r"\x1b\[[0-9;]*m|\N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}")
+"""Colours and arrows of deltalake's errors."""
 _JAVA_ERROR: Final = re.compile(r"^(?:Caused by: )?(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:Error|Exception): ", re.MULTILINE)
 
 
@@ -99,5 +101,5 @@ def _cause(text: str) -> tuple[str, str]:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split("\n\nJVM stacktrace:", 1)[0].split("\n\tat ", 1)[0].split())
+    line = " ".join(_DECORATION.sub("", text).split("\n\nJVM stacktrace:", 1)[0].split("\n\tat ", 1)[0].split())
     return line if len(line) <= _MAX_LINE_CHARACTERS else line[: _MAX_LINE_CHARACTERS - 1] + "…"

@@ -288,6 +288,7 @@ class RaftNode:
     def peer_down(self, peer: str) -> None:
         self.peers.states.setdefault(peer, PeerState()).up = False
         self.health.time.forget(peer)
+        self.levels.lost(peer)
         self._early.drop_peer(peer)
         if not self.admission.belongs(peer):  # a stranger may link under any name
             del self.peers.states[peer]

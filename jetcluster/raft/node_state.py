@@ -35,14 +35,23 @@ class Levels:
         self.recorded = recorded
         self._me = me
         self._told: dict[str, int] = {}
-        """Peer -> level, kept after its link is gone: a node that comes back has the same level or a higher one."""
+        """Peer -> level, kept after its link is gone: a node that comes back usually has the same level."""
+        self._silent: set[str] = set()
+        """Peers of `_told` that have told nothing on a link that they have now: another node may know better."""
 
     def heard(self, peer: str, level: int) -> None:
         self._told[peer] = level
+        self._silent.discard(peer)
+
+    def lost(self, peer: str) -> None:
+        """Note that the link to `peer` is gone, or is a new one."""
+        if peer in self._told:
+            self._silent.add(peer)
 
     def forget(self, peer: str) -> None:
         """Forget a peer that left and belongs to no group."""
         self._told.pop(peer, None)
+        self._silent.discard(peer)
 
     def told(self, peer: str) -> int | None:
         """Return the level that `peer` has reported since this process started, or this node's own; None if none."""
@@ -50,11 +59,19 @@ class Levels:
 
     def of(self, config: Config) -> int:
         """Return the level that all members understand; a member without a known level counts as level 0."""
-        return min(map(self._of, config.others(self._me)), default=self.own)
+        return min(map(self.known, config.others(self._me)), default=self.own)
 
-    def _of(self, peer: str) -> int:
-        told = self._told.get(peer)
-        return self.recorded(peer) if told is None else told
+    def understands(self, peer: str, level: int) -> bool:
+        """Return True when `peer` has at least `level`."""
+        return self.known(peer) >= level
+
+    def known(self, peer: str) -> int:
+        """Return the level that `peer` has reported, here or to others; 0 if never."""
+        told = self.told(peer)
+        if told is not None and peer not in self._silent:
+            return told
+        recorded = self.recorded(peer)
+        return recorded if told is None else min(told, recorded or told)
 
 
 class Turns:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from jetcluster.replica.consumer_host import ConsumerHost
+from jetcluster.replica.guard_watch import GuardWatch
 from jetcluster.replica.mirror_host import MirrorHost
 from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals
@@ -69,6 +70,7 @@ class Applying:
         self._repair = repair
         self._config_changed = config_changed
         self._applier = Applier(replica.machine, self)
+        self._guard = GuardWatch(replica)
         self._store = replica.store
         self._told_seq = 0
         """Last stored sequence of which consumers were notified."""
@@ -135,6 +137,8 @@ class Applying:
                 self._reads.applied(replica.machine.applied_index)
             if self._consumers.running and self._store.last_seq > self._told_seq:
                 self._tell_consumers()
+            if replica.machine.rules.guard is not None:
+                self._guard.look()
         except FAULTS as error:
             replica.group.fail(error)
         except Exception as error:  # noqa: BLE001 - as in `apply`

@@ -85,7 +85,9 @@ class ConsumerExchange:
             self._network.mesh.notify(peer, REFUSED_NOTICE, _REFUSED.pack(gid, session))
 
     def _propose(self, replica: ReplicaState, body: bytes) -> bool:
-        if self._commits.failing:
+        """Put a sound turn into the log, unless a member would stop at it: one of an older version that came since
+        its owner decided, or that only the leader has heard."""
+        if self._commits.failing or ((level := turn.level_of(body)) and replica.level < level):
             return False
         try:
             replica.group.propose(HEAD.pack(CONSUMER_TURN, 0, self._runtime.clock.time_ns()) + body)

@@ -191,7 +191,7 @@ class ConsumerHost:
     def owner_changed(self, state: ConsumerState, old_owner: str) -> None:
         self.policy.went(old_owner)
         self.policy.came(state.owner)
-        self.moves.moved()
+        self.moves.moved(state.cid)
         self._drop(state.cid, MOVED)
         if state.owner == self._me:
             self._take(state)

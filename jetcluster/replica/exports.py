@@ -277,6 +277,8 @@ class Exports:
                 await asyncio.sleep(0)
                 self._asked(peer, export_id)
             with self._reading(export_id, export):
+                for _ in export.giver.prepare(place):
+                    await asyncio.sleep(0)
                 more = export.giver.announce(place, min(SLICE_BYTES, LIST_BYTES))
             found += more
             cost += sum(one.cost for one in more)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jetcluster.consumer.owners import ConsumerOwners, encode_moves
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.raft.api import MembershipError, NotLeaderError, PeerStatus, RaftGroup
 from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.replica.replica_state import ReplicaState
@@ -58,26 +59,29 @@ def learners(group: RaftGroup) -> list[str]:
     return [p.peer for p in group.status().peers if not p.voter]
 
 
-def follow_assignment(network: Network, group: RaftGroup, wanted: tuple[str, ...]) -> None:
-    """Take one step towards the assigned peers, as the stream's leader, if the last step is committed."""
+def follow_assignment(network: Network, table: ConsumerTable, group: RaftGroup, wanted: tuple[str, ...]) -> None:
+    """Take one step towards the assigned peers, as the stream's leader, if the last step is committed. A peer of a
+    version that does not understand what the consumers of `table` have in the log has to wait: it would stop there."""
     config = group.members_at(group.last_index)
     if config.outgoing or (set(config.voters) == set(wanted) and not config.learners):
         return
     try:
-        _step(group, wanted, {network.me, *network.mesh.peers}, config)
+        _step(network, table, group, wanted, config)
     except (MembershipError, NotLeaderError):
         return  # a change or a transfer of leadership is in progress: the next tick looks again
 
 
-def _step(group: RaftGroup, wanted: tuple[str, ...], online: set[str], config: Config) -> None:
-    voters = config.voters
+def _step(
+    network: Network, table: ConsumerTable, group: RaftGroup, wanted: tuple[str, ...], config: Config
+) -> None:  # fmt: skip
+    voters, online = config.voters, {network.me, *network.mesh.peers}
     for peer in config.learners:
         if peer not in wanted:
             group.remove_peer(peer)
             return
     missing = [peer for peer in wanted if peer not in voters]
     for peer in missing:
-        if peer in online and peer not in config.learners:
+        if peer in online and peer not in config.learners and network.raft.levels.understands(peer, table.level):
             group.add_peer(peer)
             return
     able = {p.peer for p in group.status().peers if p.caught_up}
@@ -99,6 +103,11 @@ REPEAT_SECONDS = 0.2
 """Delay before moves that are proposed, and not yet applied, are proposed again; applying one twice is harmless."""
 
 
+REMEMBERED_SECONDS = 120.0
+LEAST_REMEMBERED = 64
+"""Moves of consumers that are remembered before old ones are looked for."""
+
+
 class ConsumerBalancer:
     """Moves consumers to owners that are reachable. One per replica; it acts on the leader only."""
 
@@ -109,6 +118,9 @@ class ConsumerBalancer:
         self._table = replica.table
         self._policy = policy
         self._again_at = 0.0
+        self._moved_at: dict[int, float] = {}
+        """By consumer id, when it moved last (monotonic); those that moved long ago are forgotten."""
+        self._forget_at = LEAST_REMEMBERED
 
     def able_peers(self) -> list[str]:
         """Voters that are heard and caught up, so that they could serve a consumer at once (the leader's view)."""
@@ -142,9 +154,19 @@ class ConsumerBalancer:
         """True on the leader when a consumer has no owner that is heard and stays."""
         return self._replica.leading and bool(self._table.count) and self._policy.must_move(self.present())
 
-    def moved(self) -> None:
-        """Note that a proposed move was applied: the next one may follow at once."""
+    def moved(self, cid: int) -> None:
+        """Note that a move was applied, on any replica: a proposed one may be followed at once."""
         self._again_at = 0.0
+        now = self._clock.monotonic()
+        if len(self._moved_at) >= self._forget_at:
+            self._moved_at = {cid: at for cid, at in self._moved_at.items() if now - at < REMEMBERED_SECONDS}
+            self._forget_at = 2 * len(self._moved_at) + LEAST_REMEMBERED
+        self._moved_at[cid] = now
+
+    def rested(self, cid: int, seconds: float) -> bool:
+        """True when the consumer has kept its owner for so long (REMEMBERED_SECONDS at most), as far as is known."""
+        moved_at = self._moved_at.get(cid)
+        return moved_at is None or self._clock.monotonic() - moved_at >= seconds
 
     def present(self) -> list[str]:
         """Assigned voters that are heard."""

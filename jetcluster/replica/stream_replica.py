@@ -13,6 +13,7 @@ from typing import Any
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.interest import AnnouncedValve
 from jetcluster.meta.state import Assignment
+from jetcluster.model import retention_guard
 from jetcluster.model.advisory import batch_abandoned
 from jetcluster.objects.layout import STREAM_PREFIX
 from jetcluster.protocol.bus import Callback, Origin
@@ -42,7 +43,7 @@ from jetcluster.stream.lead.atomic_stage import AtomicStage
 from jetcluster.stream.lead.duties import LeaderDuties
 from jetcluster.stream.lead.ingest import BATCH_MESSAGES, Ingest
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import LOWERINGS
+from jetcluster.stream.log.levels import LOWERINGS, RETENTION_GUARD_LEVEL
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
@@ -329,7 +330,7 @@ class StreamReplica(ReplicaState):
             self.consumers.tell_leaving()
             return 0.0
         if self.leading:
-            follow_assignment(self.network, self.group, self.assignment.peers)
+            follow_assignment(self.network, self.table, self.group, self.assignment.peers)
             self._propose_config()
             self._do_duties()
             self.ingest.tick()
@@ -468,6 +469,8 @@ class StreamReplica(ReplicaState):
     def _propose_config(self) -> None:
         if self._config_is_told():
             return
+        if self.assignment.config.get(retention_guard.FIELD) is not None and self.level < RETENTION_GUARD_LEVEL:
+            return  # the next tick looks again
         revision = self.assignment.revision
         now = self.runtime.clock.time_ns()
         if self.try_propose(commands.encode_update_config(now, self.assignment.config, revision)):

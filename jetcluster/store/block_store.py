@@ -213,25 +213,34 @@ class BlockStore:
         max_bytes: int = -1,
         max_per_subject: int = -1,
         touched_subjects: Sequence[bytes] = (),
+        *,
+        below: int = MAX_SEQ,
     ) -> int:
         """Remove the oldest messages until all limits hold (<= 0: no limit); returns their number.
 
         Limits per subject come first, then those of the stream, as in nats-server's store. `touched_subjects`: the
-        subjects appended to since the last call; all others are within their limit.
+        subjects appended to since the last call; all others are within their limit. Messages from `below` on stay.
         """
         before = self.blocks.messages
-        if max_per_subject > 0:
+        if below <= self.blocks.first_seq:
+            return 0
+        if max_per_subject > 0 and below > self.last_seq:
             self._enforce_per_subject(max_per_subject, touched_subjects)
+        elif max_per_subject > 0:
+            self._enforce_below(max_per_subject, touched_subjects, below)
         if 0 < max_msgs < self.blocks.messages:
-            self._keep_newest(max_msgs)
+            self._keep_newest(max_msgs, below)
         if 0 < max_bytes < self.blocks.bytes:
-            self.compact(self._writer.first_within(max_bytes) or self.last_seq + 1)
+            self.compact(min(self.seq_within(max_bytes), below))
         return before - self.blocks.messages
 
-    def cut_excess(self, max_msgs: int, max_bytes: int) -> tuple[int, bool]:
-        """Enforce the stream's limits by at most one `slices.Step`; returns the number removed, and if that was all."""
+    def cut_excess(self, max_msgs: int, max_bytes: int, below: int = MAX_SEQ) -> tuple[int, bool]:
+        """Enforce the stream's limits by at most one `slices.Step`, but for messages from `below` on; returns the
+        number removed, and if that was all."""
+        if below <= self.blocks.first_seq:
+            return 0, True
         target = self.slices.excess(max_msgs, max_bytes, self._writer.first_within)
-        return self.slices.cut(min(target, self.last_seq + 1)) if target else (0, True)
+        return self.slices.cut(min(target, self.last_seq + 1, below)) if target else (0, True)
 
     def watch_deleted(self, on_deleted: Callable[[Sequence[int]], None]) -> None:
         """Have `on_deleted` told the sequences of messages that are removed one by one (`BlockWriter.on_deleted`)."""
@@ -291,6 +300,10 @@ class BlockStore:
         """Return the first sequence with time >= `ts`; last_seq + 1 for none."""
         found = self.blocks.seq_at_time(ts)
         return self.last_seq + 1 if found is None else found
+
+    def seq_within(self, size: int) -> int:
+        """Return the lowest sequence from which on the stream takes at most `size` bytes."""
+        return self._writer.first_within(size) or self.last_seq + 1
 
     def deleted(self, limit: int) -> list[int]:
         """Return interior deleted sequences, ascending, at most `limit`."""
@@ -497,13 +510,25 @@ class BlockStore:
     def _delete_kind(self, kind: int) -> None:
         self._kv.delete_range(keys.stream_prefix(kind, self._stream), keys.stream_end(kind, self._stream))
 
-    def _keep_newest(self, keep: int) -> int:
+    def _keep_newest(self, keep: int, below: int = MAX_SEQ) -> int:
         if keep >= self.blocks.messages:
             return 0
         excess = self.blocks.messages - keep
         if excess < keep:
-            return self.compact(self.blocks.nth_oldest(excess))
-        return self.compact(self.blocks.nth_newest(keep - 1))
+            return self.compact(min(self.blocks.nth_oldest(excess), below))
+        return self.compact(min(self.blocks.nth_newest(keep - 1), below))
+
+    def _enforce_below(self, limit: int, subjects: Sequence[bytes], below: int) -> None:
+        """As `_enforce_per_subject`, without messages from `below` on, of which a subject may have any number."""
+        index = self._index
+        doomed: list[int] = []
+        for subject in dict.fromkeys(subjects):
+            excess = index.count_of(subject) - limit
+            if excess > 0 and (index.first_of(subject) or below) < below:
+                doomed += [seq for seq in index.oldest(subject, excess) if seq < below]
+        if doomed:
+            doomed.sort()
+            self._delete(doomed)
 
     def _enforce_per_subject(self, limit: int, subjects: Sequence[bytes]) -> None:
         if not subjects:

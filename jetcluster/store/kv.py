@@ -221,6 +221,9 @@ def chunked(pairs: Iterator[KeyValue]) -> Iterator[list[KeyValue]]:
 class Commits:
     """The hooks, counters and callbacks of one store's `commit` and `flush`."""
 
+    unordered: frozenset[int] = frozenset()
+    """Kinds of keys (`store.keys`) that are not stored in their order: those of a sealed store with names."""
+
     def __init__(self) -> None:
         self.writes = OpenWrites()
         """The open batch."""
@@ -271,6 +274,9 @@ class MemSnapshot:
     def __init__(self, pairs: list[KeyValue]) -> None:
         self._pairs = pairs
 
+    def prepare(self, kind: int, stream: int) -> Iterator[None]:
+        return iter(())
+
     def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
         low = bisect_left(self._pairs, start, key=lambda pair: pair[0])
         for at in range(low, len(self._pairs)):
@@ -283,6 +289,7 @@ class MemRecords:
     """The records of one state in memory, for a `transfer.Taker`."""
 
     overloaded = False
+    unordered: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}

@@ -70,6 +70,10 @@ class RocksSnapshot:
                 return
             yield pair
 
+    def prepare(self, kind: int, stream: int) -> Iterator[None]:
+        """Return the steps that make a `scan` of a kind ready, so that it need not make them at once."""
+        return iter(())
+
     def close(self) -> None:
         """End the view: later scans raise KvError."""
         self._cursor = self._newer = None

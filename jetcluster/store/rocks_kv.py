@@ -276,6 +276,10 @@ class RocksKv(Commits):
         pairs = self._pairs(start, end)
         return self._open.over(pairs, start, end) if self._open else pairs
 
+    def scan_after(self, key: bytes, end: bytes) -> Iterator[KeyValue]:
+        """Return the pairs of a `scan` that come after the one with `key`, which need not be there any more."""
+        return self.scan(key + b"\0", end)
+
     def chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
         """Return the pairs of `scan` as lists of up to CHUNK_PAIRS."""
         if self._open or start >= end:

@@ -46,6 +46,8 @@ class Scrub:
         self._stream = stream
         self._kind = 0
         self._next = keys.stream_prefix(KINDS[0], stream)
+        self._passed = b""
+        """The last key read of the kind; b"" at its beginning."""
         self._begin_check = begin_check
         self._check: PostingCheck | None = None
         self._comparing = False
@@ -70,13 +72,16 @@ class Scrub:
         total = 0
         key = b""
         try:
-            for key, value in self._kv.scan(self._next, keys.stream_end(kind, self._stream)):
+            end = keys.stream_end(kind, self._stream)
+            for key, value in (
+                self._kv.scan_after(self._passed, end) if self._passed else self._kv.scan(self._next, end)
+            ):
                 verify(kind, key, value)
                 if check is not None:
                     check.count(key, value)
                 total += len(key) + len(value)
                 if total >= max_bytes:
-                    self._next = key + b"\0"
+                    self._passed = key
                     return total
         except KvDamagedError as error:
             seq = keys.seq_of(key) if key and kind <= keys.POSTING else 0
@@ -97,6 +102,7 @@ class Scrub:
 
     def _next_kind(self) -> None:
         self._kind += 1
+        self._passed = b""
         if not self.done:
             self._next = keys.stream_prefix(KINDS[self._kind], self._stream)
 
@@ -155,6 +161,10 @@ class Giver:
         self._snapshot = snapshot
         self._stream = stream
 
+    def prepare(self, place: bytes) -> Iterator[None]:
+        """Return the steps before an announcement from `place` on that takes no longer than its budget says."""
+        return self._snapshot.prepare(KINDS[place[0]], self._stream)
+
     def announce(self, start: bytes, budget: int) -> list[Range]:
         """Return verified ranges from `start` on, at least one, of about `budget`. Raises DamagedError, KvError."""
         found: list[Range] = []
@@ -203,6 +213,8 @@ class Taker:
         self.place = START
         """End of the ranges compared so far."""
         self._missing = 0
+        for kind in sorted(kv.unordered & set(KINDS)):  # their ranges cannot be compared: the giver's are taken
+            kv.delete_range(keys.stream_prefix(kind, stream), keys.stream_end(kind, stream))
 
     def view(self) -> Snapshot:
         """Commit, and return the own records, to compare with the ranges announced next."""
@@ -225,6 +237,8 @@ class Taker:
         found: list[bytes] = []
         parts: list[bytes] = []
         size = 0
+        if KINDS[announced.start[0]] in self._kv.unordered:
+            return found, _digest(b"")
         try:
             for key, value in _records(view, self._stream, announced.start, announced.end):
                 found.append(key[keys.STREAM_PREFIX :])
@@ -268,7 +282,8 @@ class Taker:
         start = self.place
         while start != END:
             end = bytes([start[0] + 1])
-            self._kv.delete_range(*_bounds(self._stream, start, end))
+            if KINDS[start[0]] not in self._kv.unordered:
+                self._kv.delete_range(*_bounds(self._stream, start, end))
             start = end
 
     def finish(self) -> None:

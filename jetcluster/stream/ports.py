@@ -6,7 +6,7 @@ Results are the same on every replica, and part of the rolling hash.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from jetcluster.errors import ApiError
 from jetcluster.records import NamedTuple
@@ -138,7 +138,12 @@ SIDE_COUNTED = 17
 """One row, key b"", when messages carry totals of sources (`counters.tracks_sources`)."""
 SIDE_LETTERS = 18
 """Rows of `consumer.state.letters`."""
+SIDE_GUARD = 19
+"""One row, key b"", once a retention guard gave messages up (`guard.RetentionGuard`)."""
 
+NAMED_TABLES: Final = {SIDE_WAITING: 4, SIDE_SESSIONS: 0, SIDE_SOURCES: 0, SIDE_FAST: 0}
+"""Tables whose keys have subjects or names that somebody chose -> the bytes before them. Encryption at rest hides them
+(`store.seal`); keys of other tables must have numbers only."""
 
 Message = tuple[bytes, bytes, bytes]
 """Subject, header block, payload."""
@@ -166,6 +171,10 @@ class Extension(Protocol):
 
     def configure(self, rules: StreamRules, sift: Sift) -> None:
         """Sets the stream's configuration: after `reload` and when it changes. `sift` as in `apply`."""
+
+    def floor_of(self, name: str) -> int | None:
+        """Sequence up to which no message waits for the consumer: each was acknowledged or given up by it, or does not
+        match its filters. None without such a consumer."""
 
     def wanted(self, seq: int, subject: bytes) -> bool:
         """True when a consumer wants the message at `seq`, in a stream with interest retention."""

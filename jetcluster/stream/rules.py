@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from jetcluster.model import retention_guard
 from jetcluster.model.transforms import SubjectTransform
 
 RESTORING = "restoring"
@@ -47,6 +48,7 @@ class StreamRules:
         "duplicate_window",
         "evicts",
         "first_seq",
+        "guard",
         "kept_per_subject",
         "kv_purge",
         "links",
@@ -63,6 +65,7 @@ class StreamRules:
         "no_ack",
         "num_replicas",
         "read_consistency",
+        "refuses_when_full",
         "republish",
         "republish_headers_only",
         "restoring",
@@ -119,6 +122,10 @@ class StreamRules:
         """Keys of the stream's links: b"" of a mirror, others of sources."""
         self.kv_purge = self.name.startswith("KV_") and may_roll_up
         """`KV-Operation: PURGE` rolls its subject up."""
+        self.guard = retention_guard.rules_of(config)
+        """Holds the limits back until a consumer has acknowledged; None without a guard."""
+        self.refuses_when_full = self.discard_new or (self.guard is not None and self.guard.refuses)
+        """The stream's size may be a reason to refuse a message."""
         old = not self.discard_new and (self.max_msgs or self.max_bytes)
         self.kept_per_subject = 0 if self.discard_new_per_subject else self.max_msgs_per_subject
         """Messages of a subject beyond which storing one evicts the oldest; 0: no limit."""

@@ -13,6 +13,12 @@ SECRET = "secret"
 """The secret of routes and leaf links."""
 
 
+class Encryption:
+    """Encryption at rest: "" for none, or the cipher of all servers."""
+
+    cipher = ""
+
+
 @dataclass(slots=True, frozen=True)
 class Server:
     name: str
@@ -42,7 +48,8 @@ class Server:
             domain = f", domain: {self.domain}" if self.domain else ""
             sync = f', sync_interval: "{self.sync_interval:g}s"' if self.sync_interval else ""
             apart = f', unique_tag: "{self.unique_tag}"' if self.unique_tag else ""
-            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart} }}')
+            key = f', key: "key of {self.name}", cipher: {Encryption.cipher}' if Encryption.cipher else ""
+            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart}{key} }}')
         if self.cluster:
             routes = ", ".join(f'"nats://{SECRET}:{SECRET}@{peer.ip}:{ROUTE_PORT}"' for peer in peers)
             lines.append(

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ from jetcluster.node.process import START_AGAIN, serve
 from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.store.kv import KvError
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.seal import StoreSeal
+from jetcluster.store.sealed_kv import SealedKv
 from testkit.sim.loop import TURN, Scheduler, SimLoop
 from testkit.sim.network import Endpoints, Host, Network, SimTransport
 from testkit.sim.trace import SimLog, Trace
@@ -156,9 +159,12 @@ class SimPlatform:
         usual, batch = replace(RaftConfig(lease_reads=2), **self._machine.raft_limits), self._machine.batch
         return replace(usual, frame_entries=batch, promote_lag=min(usual.promote_lag, 2 * batch)) if batch else usual
 
-    def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv:
+    def open_store(
+        self, path: Path, *, salvage: bool = False, owner_flushes: bool = False, seal: StoreSeal | None = None
+    ) -> RocksKv:
         machine = self._machine
-        return RocksKv(
+        make = RocksKv if seal is None else partial(SealedKv, seal=seal)
+        return make(
             path,
             salvage=salvage,
             owner_flushes=owner_flushes,

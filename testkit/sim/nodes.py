@@ -19,6 +19,7 @@ from jetcluster.auth.authenticator import Authenticator
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Rng
 from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options, WorkerOptions
+from jetcluster.health.usage import ProcessUsage
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.identity import NodeIdentity, load_identity, save_identity
@@ -65,6 +66,17 @@ class SkewedClock:
         return self._time_ns() + int(self._cluster.ahead.get(self._name, 0.0) * 1e9)
 
 
+class ToldUsage(ProcessUsage):
+    """`jetcluster.health.usage.Usage` of a node that uses as much of a core as a test says."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self.share = 0.0
+        self._monotonic = monotonic
+
+    def cpu_seconds(self) -> float:
+        return self.share * self._monotonic()
+
+
 class SharedPlatform(SystemPlatform):
     """`jetcluster.node.platform.Platform` of one node among others on the loop."""
 
@@ -73,6 +85,7 @@ class SharedPlatform(SystemPlatform):
         self.rng = rng
         self.files = node.disk.machine.files
         self.stopwatch = self.clock.monotonic
+        self.usage = node.usage = ToldUsage(self.clock.monotonic)
         self._node = node
 
     def physical_memory(self) -> int:
@@ -90,7 +103,7 @@ class SharedPlatform(SystemPlatform):
     def raft_config(self) -> RaftConfig:
         return self._node.cluster.config or RaftConfig()
 
-    def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> Any:
+    def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False, seal: Any = None) -> Any:
         return self._node.kv
 
 
@@ -134,6 +147,7 @@ class Node:
         self.log = ListLog()
         self.alive = True
         self.fatal: list[BaseException] = []
+        self.usage: ToldUsage
         rng = SeededRng(next(cluster.seeds))
         platform = SharedPlatform(self, rng)
         options = Options(
@@ -145,7 +159,8 @@ class Node:
             options.worker, options.server_tags = place, tags_of(place.machine, place.index)
         options.server_tags = [*options.server_tags, *cluster.tags.get(name, "").split()]
         self.writer = InlineWriter(loop)
-        server = Server(options, Authenticator(options, rng=rng), platform.clock, rng, loop)
+        self.options = options
+        server = self.server = Server(options, Authenticator(options, rng=rng), platform.clock, rng, loop)
         server.budget = LoopBudget(Strides(), loop)
         self.part = SharedJetStream(self, options, server, platform)
         self.accounts = server.accounts

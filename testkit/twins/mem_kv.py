@@ -175,6 +175,9 @@ class MemKv(Commits):
             if value is not None:
                 yield key, value
 
+    def scan_after(self, key: bytes, end: bytes) -> Iterator[KeyValue]:
+        return self.scan(key + b"\0", end)
+
     def chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
         return chunked(self.scan(start, end))
 

@@ -7,11 +7,16 @@ from contextlib import AsyncExitStack
 import pytest
 
 from testkit.harness import ProcessCluster
+from tests.model.ack_history import AckWriter
 from tests.model.bucket_history import BucketWriter
 from tests.model.consumer_history import ConsumerWriter
+from tests.model.deliver_history import DeliverWriter
+from tests.model.directed import Directed
 from tests.model.history import Writer
 from tests.model.player import Differs
 from tests.model.processes import LENIENT, Wire, explained, play, rules_of
+from tests.model.read_history import ReadWriter
+from tests.model.stream_history import StreamWriter
 
 pytestmark = pytest.mark.cluster
 
@@ -53,6 +58,24 @@ async def test_a_cluster_answers_as_the_model(shared: ProcessCluster) -> None:
     await hold(shared, range(2000, 2006), timed=False)
     await hold(shared, range(2000, 2004), timed=False, writer=ConsumerWriter)
     await hold(shared, range(2000, 2004), timed=False, writer=BucketWriter)
+
+
+EXAMS = (AckWriter, DeliverWriter, ReadWriter, StreamWriter)
+"""What exams of the simulation play as well."""
+
+
+@pytest.mark.parametrize("writer", EXAMS)
+@pytest.mark.parametrize("timed", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["still", "timed"])
+async def test_one_server_passes_the_exams_of_the_simulation(server: str, writer: type[Directed], timed: bool) -> None:
+    config = LENIENT if server == "nats-server" else ""
+    async with ProcessCluster(1, server, config=config) as cluster:
+        await hold(cluster, range(3000, 3002) if timed else range(3000, 3004), timed=timed, writer=writer)
+
+
+@pytest.mark.ours("exams hold a cluster of nats-server for later than its replicas know of a message")
+@pytest.mark.parametrize("writer", EXAMS)
+async def test_a_cluster_passes_the_exams_of_the_simulation(shared: ProcessCluster, writer: type[Directed]) -> None:
+    await hold(shared, range(3000, 3002), timed=False, writer=writer)
 
 
 async def test_info_shows_at_once_what_an_update_was_answered_with(tidy: ProcessCluster) -> None:

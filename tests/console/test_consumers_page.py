@@ -100,6 +100,24 @@ async def test_a_reset_says_what_comes_again_before_it_does(screen: Screen, jobs
     assert (info["num_pending"], info["num_ack_pending"], info["delivered"]["stream_seq"]) == (28, 0, 4)
 
 
+async def test_dead_letters_that_wait_are_seen_in_the_list_and_on_the_page(screen: Screen, jobs: Client) -> None:
+    wish = {"subject": "nowhere.{subject}", "on_term": True}
+    config = {"durable_name": "quits", "ack_policy": "explicit", "max_deliver": 3, "dead_letter": wish}
+    await jobs.api("CONSUMER.CREATE.JOBS.quits", {"stream_name": "JOBS", "config": config})
+    taken: list[Msg] = []
+    jobs.subscribe("given", taken.append)
+    jobs.publish("$JS.API.CONSUMER.MSG.NEXT.JOBS.quits", b"1", b"given")
+    await eventually(lambda: bool(taken), 10, "the consumer does not deliver")
+    await jobs.request(taken[0].reply.decode(), b"+TERM")
+    await screen.enter("app", "#/streams/JOBS/consumers")
+    await expect(screen.page.locator("tbody tr", has_text="quits").locator(".chip").first).to_have_text("letters wait")
+    await screen.go("#/streams/JOBS/consumers/quits")
+    page = screen.page.locator("main")
+    await expect(page).to_contain_text("1, the first given up")
+    await expect(page).to_contain_text("no stream takes their subject")
+    await expect(page).to_contain_text("nowhere.{subject}")
+
+
 async def test_pause_and_resume_and_another_leader(screen: Screen, jobs: Client) -> None:
     await screen.enter("app", "#/streams/JOBS/consumers/odd")
     await screen.page.click("button:text-is('Pause')")

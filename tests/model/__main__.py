@@ -1,4 +1,5 @@
-"""python -m tests.model [--server nats-server] [--size 3] [--seeds 100] [--first 1] [--steps 60] [--still]
+"""python -m tests.model [--of exam-acks] [--server nats-server] [--size 3] [--seeds 100] [--first 1] [--steps 60]
+[--still]
 
 Plays histories against servers of its own, and prints where they differ from the model, with a short history for each.
 """
@@ -10,11 +11,20 @@ import asyncio
 import time
 
 from testkit.harness import ProcessCluster
+from tests.model.ack_history import AckWriter
 from tests.model.bucket_history import BucketWriter
 from tests.model.consumer_history import ConsumerWriter
+from tests.model.deliver_history import DeliverWriter
 from tests.model.history import Writer
 from tests.model.player import Differs
 from tests.model.processes import LENIENT, Wire, explained, play, rules_of
+from tests.model.read_history import ReadWriter
+from tests.model.stream_history import StreamWriter
+
+WRITERS: dict[str, type[Writer]] = {
+    "streams": Writer, "consumers": ConsumerWriter, "buckets": BucketWriter, "exam-acks": AckWriter,
+    "exam-deliver": DeliverWriter, "exam-reads": ReadWriter, "exam-streams": StreamWriter,
+}  # fmt: skip
 
 
 async def main() -> None:
@@ -25,10 +35,9 @@ async def main() -> None:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--still", action="store_true", help="nothing that takes time: no waits, no limits of a second")
-    parser.add_argument("--consumers", action="store_true", help="histories of consumers")
-    parser.add_argument("--buckets", action="store_true", help="histories of Key/Value buckets and object stores")
+    parser.add_argument("--of", choices=sorted(WRITERS), default="streams", help="what the histories are about")
     wanted = parser.parse_args()
-    writer = ConsumerWriter if wanted.consumers else BucketWriter if wanted.buckets else Writer
+    writer = WRITERS[wanted.of]
     rules = rules_of(wanted.server, wanted.size)
     config = LENIENT if wanted.server == "nats-server" else ""
     asked = found = disturbed = 0

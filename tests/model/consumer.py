@@ -15,6 +15,8 @@ from tests.model.stream import Message, Stream
 from tests.model.subjects import matches
 
 NANO = 1e9
+REPLAYED = 4.0
+"""Seconds within which a whole history was stored: who waits for as long gets all of it at its own pace."""
 TOGETHER = 0.6
 """Seconds: a server may see what falls due within them at once, or one after the other."""
 
@@ -70,6 +72,10 @@ class Consumer:
     """It may deliver, and nobody knows whether it noticed."""
     pin: Name | None = None
     """The id of the client that has the pin, in a group of the policy `pinned_client`."""
+    awaited: tuple[int, float] | None = None
+    """The message that a pull request waited for, and the time at which it fell due."""
+    told: list[Answer] = field(default_factory=list)
+    """Advisories that nobody took yet."""
     floor_loose: bool = False
     """The floor is what was looked at when the last ack came: it may be ahead of what was delivered."""
 
@@ -204,6 +210,8 @@ class Consumer:
             raise Unknown
         found: list[Answer] = []
         left = wanted.batch
+        if self.config["replay_policy"] == "original" and wanted.expires < REPLAYED * NANO:
+            raise Unknown  # how far it comes depends on when the messages were stored
         while left and not self.paused and self._serves(wanted) and (message := self._next()) is not None:
             found.append(self._pinned(self._deliver(message, now)))
             left -= 1
@@ -218,8 +226,41 @@ class Consumer:
             raise Unknown  # max_ack_pending holds it back, and it waits for acks
         if wanted.no_wait and (found or not wanted.expires):
             return [*found, Answer("404 No Messages")]
+        if later := self._waited_for(wanted, left, now):
+            return [*found, later]
         counts = (("Nats-Pending-Messages", str(left)), ("Nats-Pending-Bytes", "0"))
         return [*found, Answer("408 Request Timeout", counts)]
+
+    def follow(self, body: bytes, now: float) -> list[Answer]:
+        """What an ack gets that asks for more, as a pull request without an end does. Raises Unknown where it waits."""
+        found = self.pull(body, now)
+        if any(one.status for one in found):
+            raise Unknown
+        return found
+
+    def _waited_for(self, wanted: Pull, left: int, now: float) -> Answer | None:
+        """What falls due while a request waits. Raises Unknown where nobody knows which, or whether in time."""
+        end = now + wanted.expires / NANO
+        due = sorted(one.due for one in self.pending.values() if one.due < end + TOGETHER)
+        for at, moment in enumerate(due):
+            together = at + 1 < len(due) and due[at + 1] < moment + TOGETHER
+            if left > 1 or together or moment > end - TOGETHER:
+                raise Unknown
+            self.pass_time(moment)
+            if not self.paused and self._serves(wanted) and (message := self._next()) is not None:
+                self.awaited = message.seq, moment
+                return self._pinned(self._deliver(message, moment))
+        return None
+
+    def came(self, now: float) -> float:
+        """What a request waited for is there, so the next wait for its ack begins now. Seconds by which it was late."""
+        if self.awaited is None:
+            return 0.0
+        seq, moment = self.awaited
+        self.awaited = None
+        if seq in self.pending:
+            self.pending[seq].due += now - moment
+        return now - moment
 
     # -- groups of clients
 
@@ -260,7 +301,11 @@ class Consumer:
     # -- acks
 
     def ack(self, seq: int, number: int, word: bytes, now: float) -> None:
-        kind = word.split(b" ")[0]
+        kind, _, why = word.partition(b" ")
+        if seq in self.pending and kind in (b"-NAK", b"+TERM"):
+            name, event = ("MSG_NAKED", "nak") if kind == b"-NAK" else ("MSG_TERMINATED", "terminated")
+            reason = {"reason": why.decode()} if why and kind == b"+TERM" else {}
+            self._tell(name, event, seq, {"consumer_seq": number, **reason})
         if kind in (b"", b"+ACK", b"+OK", b"+TERM"):
             self._done(seq, number)
         elif seq in self.pending and kind == b"-NAK":
@@ -277,6 +322,12 @@ class Consumer:
         ):
             self.again = [one for one in self.again if one != seq]
             self.pending[seq].due = now + self._wait(self.counts[seq])
+
+    def _tell(self, name: str, event: str, seq: int, more: dict[str, Any]) -> None:
+        told = {"type": f"io.nats.jetstream.advisory.v1.{event}", "id": ANY, "timestamp": ANY, "domain": MAYBE}
+        told |= {"stream": self.stream.name, "consumer": self.name, "stream_seq": seq, "deliveries": self.counts[seq]}
+        where = f"$JS.EVENT.ADVISORY.CONSUMER.{name}.{self.stream.name}.{self.name}"
+        self.told.append(Answer("", (), told | more, where))
 
     def _done(self, seq: int, number: int) -> None:
         if self.acks == "all":
@@ -359,6 +410,7 @@ class Consumer:
             if 0 < self.config["max_deliver"] <= self.counts[seq]:
                 number = self.pending[seq].consumer_seq
                 self.exhausted.add(seq)
+                self._tell("MAX_DELIVERIES", "max_deliver", seq, {})
                 self._done(seq, number)
             elif seq not in self.again:
                 self.again.append(seq)
@@ -399,6 +451,8 @@ class Consumer:
             "cluster": MAYBE,
             "ts": MAYBE,
         }
+        if self.exhausted and not self.stream.rules.given_up_settled:
+            told |= {"ack_floor": ANY, "num_redelivered": ANY}
         if self.target:
             told["push_bound"] = True
         if groups := self.config.get("priority_groups"):

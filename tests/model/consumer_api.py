@@ -47,7 +47,7 @@ def filled(asked: dict[str, Any], name: str) -> dict[str, Any]:
         "deliver_policy": asked.get("deliver_policy", "all"),
         "ack_policy": acks,
         "max_deliver": asked.get("max_deliver") if (asked.get("max_deliver") or 0) > 0 else -1,
-        "replay_policy": "instant",
+        "replay_policy": asked.get("replay_policy", "instant"),
         "num_replicas": asked.get("num_replicas") or 0,
     }
     if waiting := asked.get("max_waiting") or (0 if asked.get("deliver_subject") else 512):

@@ -34,20 +34,35 @@ class Step:
     wait: float = 0.0
     turn: int = 0
     """An ack (subject "ACK.<stream>.<consumer>") is for this delivery, counted from the last one, 0."""
+    listen: str = ""
+    """Nothing is asked: from now on the player subscribes to this subject of advisories."""
+    settles: bool = False
+    """It is asked again for a while: what a new configuration removes goes in several pieces."""
 
     def __str__(self) -> str:
         if self.wait:
             return f"wait {self.wait}"
+        if self.listen:
+            return f"listen to {self.listen}"
         return f"{self.subject} {dict(self.headers) or ''} {self.body!r}"
 
 
 def rendered(body: Any, times: dict[Moment, str]) -> bytes:
     """The bytes of a body, whose moments are known by now."""
-    if isinstance(body, bytes):
-        return body
-    return json.dumps(
-        {key: times.get(value, value) if isinstance(value, Moment) else value for key, value in body.items()}
-    ).encode()
+    return body if isinstance(body, bytes) else json.dumps(_timed(body, times)).encode()
+
+
+def _timed(value: Any, times: dict[Moment, str]) -> Any:
+    if isinstance(value, Moment):
+        return times.get(value, value)
+    return {key: _timed(one, times) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def moments(body: Any) -> list[Moment]:
+    """Those of a body, which may be that of a consumer's configuration."""
+    if isinstance(body, Moment):
+        return [body]
+    return [moment for one in body.values() for moment in moments(one)] if isinstance(body, dict) else []
 
 
 class Writer:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tests.model import answers
 from tests.model.answers import Answer, rfc3339
-from tests.model.history import PIN, Moment, Step, rendered
+from tests.model.history import PIN, Moment, Step, moments, rendered
 from tests.model.reading import Unknown
 from tests.model.rules import Rules
 from tests.model.server import ACK, API, CONSUMER, DIRECT, NEXT, Server
@@ -19,6 +19,10 @@ from tests.model.stream import Headers
 EARLY = 0.15
 LATE = 0.6
 """Seconds before and after a deadline within which nobody asks: a server is late by as much."""
+COMES = 1.5
+"""Seconds by which a message that a pull request waits for may come late: a timer, and a request that is repeated."""
+SETTLES = 5.0
+"""Seconds within which what a new configuration removes is gone."""
 RESTLESS = 5
 """Times that a moment is waited for at which nothing is about to run out."""
 LISTENED = ("push.", "again.")
@@ -35,8 +39,11 @@ class Connection(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
-    async def ask(self, subject: str, headers: Headers, body: bytes, wanted: int) -> list[Answer]:
-        """All that comes back once `wanted` answers have, or no more come."""
+    async def ask(
+        self, subject: str, headers: Headers, body: bytes, wanted: int, patience: float = 0.0
+    ) -> list[Answer]:
+        """All that comes back once `wanted` answers have, or no more come. `patience`: seconds for which the request
+        itself waits."""
 
     def listen(self, subject: str) -> None:
         """Subscribes to a deliver subject, or to those of republished messages, if that was not done before."""
@@ -77,6 +84,11 @@ class Player:
         for at, step in enumerate(history):
             if step.wait:
                 await self.connection.sleep(step.wait)
+                continue
+            if step.listen:
+                self.connection.listen(step.listen)
+                self.model.listened.append(step.listen)
+                await self.connection.sleep(FRESH)  # until all servers know
                 continue
             if step.subject.startswith("ACK."):
                 known = self.deliveries.get(step.subject, [])
@@ -123,16 +135,15 @@ class Player:
     async def _times(self, at: int, step: Step) -> dict[Moment, str]:
         """The times of a request's moments; asks for the times of messages that were not seen yet."""
         times = {}
-        for moment in step.body.values() if isinstance(step.body, dict) else ():
-            if isinstance(moment, Moment):
-                stream = self.model.streams.get(moment.stream)
-                for message in list(stream.messages.values()) if stream else ():
-                    if message.stamp.ns is None:
-                        learn = Step(f"$JS.API.STREAM.MSG.GET.{moment.stream}", {"seq": message.seq})
-                        await self._ask(at, learn, rendered(learn.body, {}))
-                known = stream.messages.get(moment.seq) if stream else None
-                ns = known.stamp.ns if known and known.stamp.ns else 1_600_000_000 * 10**9
-                times[moment] = rfc3339(ns + moment.plus)
+        for moment in moments(step.body):
+            stream = self.model.streams.get(moment.stream)
+            for message in list(stream.messages.values()) if stream else ():
+                if message.stamp.ns is None:
+                    learn = Step(f"$JS.API.STREAM.MSG.GET.{moment.stream}", {"seq": message.seq})
+                    await self._ask(at, learn, rendered(learn.body, {}))
+            known = stream.messages.get(moment.seq) if stream else None
+            ns = known.stamp.ns if known and known.stamp.ns else 1_600_000_000 * 10**9
+            times[moment] = rfc3339(ns + moment.plus)
         return times
 
     async def _ask(self, at: int, step: Step, body: bytes) -> None:
@@ -148,14 +159,20 @@ class Player:
             wanted = self.model.ask(step.subject, step.headers, body, sent)
         except Unknown:
             raise Disturbed from None  # of a push consumer, which does not wait to be asked
-        found = await self.connection.ask(step.subject, step.headers, body, len(wanted))
+        asks = step.subject, step.headers, body, len(wanted)
+        found = await self.connection.ask(*asks, _expires(step))
+        answered = self.connection.now()
         self._note(found)
         told = compared(wanted, found)
         self.asked += 1
-        while told and step.subject.startswith(DIRECT) and self.connection.now() < sent + FRESH:
+        late = self.model.came(answered)
+        if not told and not -EARLY <= late <= COMES:
+            told = [f"it came {late:.3f} s after it fell due"]
+        again = SETTLES if step.settles else FRESH if step.subject.startswith(DIRECT) else 0.0
+        while told and self.connection.now() < sent + again:
             await self.connection.sleep(0.05)  # the replica that answered may not have the newest messages yet
-            told = compared(wanted, await self.connection.ask(step.subject, step.headers, body, len(wanted)))
-        answered = self.connection.now()
+            told = compared(wanted, await self.connection.ask(*asks))
+            answered = self.connection.now()
         if any(sent < moment < answered for moment in self.model.deadlines()):
             raise Disturbed
         if told:
@@ -201,11 +218,20 @@ class Player:
         return [] if well else [f"{beat} of a consumer that was at {known.marks}"]
 
 
+def _expires(step: Step) -> float:
+    """Seconds for which a pull request waits."""
+    waits = step.subject.startswith(NEXT) and isinstance(step.body, dict)
+    return float(step.body.get("expires", 0)) / 1e9 if waits else 0.0
+
+
 def _sorted_out(pushed: list[Answer]) -> dict[str, list[Answer]]:
-    """By consumer, or by the stream that republished them."""
+    """By consumer, or by the stream that republished them, or advisories by their subject."""
     found: dict[str, list[Answer]] = {}
     for one in pushed:
-        key = f"{one.reply[2]}.{one.reply[3]}" if one.reply else dict(one.headers)["Nats-Stream"]
+        if one.subject.startswith("$JS.EVENT."):
+            key = one.subject
+        else:
+            key = f"{one.reply[2]}.{one.reply[3]}" if one.reply else dict(one.headers)["Nats-Stream"]
         found.setdefault(key, []).append(one)
     return found
 

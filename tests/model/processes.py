@@ -37,7 +37,9 @@ class Wire:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def ask(self, subject: str, headers: Headers, body: bytes, wanted: int) -> list[Answer]:
+    async def ask(
+        self, subject: str, headers: Headers, body: bytes, wanted: int, patience: float = 0.0
+    ) -> list[Answer]:
         self.number += 1
         inbox = f"{self.inbox}.{self.number}"
         found: list[Answer] = []
@@ -50,7 +52,7 @@ class Wire:
         sid = self.client.subscribe(inbox, take)
         self.client.publish(subject, body, inbox.encode(), dict(headers) or None)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE + patience):
                 while len(found) < wanted:
                     came.clear()
                     await came.wait()

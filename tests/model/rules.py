@@ -62,6 +62,12 @@ class Rules:
     floor_at_cursor: bool = True
     """With the policy `all` the floor's consumer sequence is right below what still waits, as with `explicit`; in
     nats-server it is that of the delivery that was acked, also where a later one of the message was not."""
+    last_behind_deleted: bool = True
+    """The last message of all subjects (`last_by_subj: ">"`) is found when newer ones were deleted; nats-server finds
+    nothing then."""
+    given_up_settled: bool = True
+    """A message that was delivered as often as `max_deliver` permits counts as acked in what INFO says; nats-server's
+    ack floor stays below it, and it is still counted as redelivered."""
     bound_first: bool = True
     """A deliver subject that somebody listens to refuses an update with another one before all else (10013);
     nats-server looks at the fields that may not change first (10012)."""
@@ -96,6 +102,8 @@ PEER = Rules(
     removal_exact=False,
     removal_wakes=False,
     floor_at_cursor=False,
+    last_behind_deleted=False,
+    given_up_settled=False,
     bound_first=False,
     unwanted_republished=False,
     reset_says_no=False,

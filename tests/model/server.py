@@ -8,6 +8,7 @@ import math
 from tests.model import publishing, reading
 from tests.model.answers import ANY, MAYBE, Answer
 from tests.model.api import PREFIX
+from tests.model.consumer import Consumer
 from tests.model.consumer_api import ConsumerApi
 from tests.model.errors import Refused
 from tests.model.rules import OURS, Rules
@@ -19,6 +20,7 @@ DIRECT = "$JS.API.DIRECT.GET."
 CONSUMER = "$JS.API.CONSUMER."
 NEXT = "$JS.API.CONSUMER.MSG.NEXT."
 ACK = "$JS.ACK."
+NEXT_TOO = b"+NXT"
 NO_RESPONDERS = [Answer("503", ANY, b"")]
 
 
@@ -27,7 +29,10 @@ class Server:
         self.rules = rules
         self.streams: dict[str, Stream] = {}
         self.pushed: list[Answer] = []
-        """Messages for subscribers that nobody took yet: deliveries of push consumers, republished messages."""
+        """Messages for subscribers that nobody took yet: deliveries of push consumers, republished messages,
+        advisories."""
+        self.listened: list[str] = []
+        """Subjects of advisories that somebody subscribes to."""
 
     def branch(self) -> Server:
         return copy.deepcopy(self)
@@ -40,8 +45,8 @@ class Server:
 
     def _next_push(self) -> float:
         """When the first message is pushed again."""
-        consumers = (one for stream in self.streams.values() for one in stream.consumers.values() if one.target)
-        return min((one.due for consumer in consumers for one in consumer.pending.values()), default=math.inf)
+        pushed = (one for one in self._consumers() if one.target)
+        return min((one.due for consumer in pushed for one in consumer.pending.values()), default=math.inf)
 
     def _pass_time(self, now: float) -> None:
         for stream in self.streams.values():
@@ -54,6 +59,19 @@ class Server:
             stream.republished = []
             for consumer in stream.consumers.values():
                 self.pushed += consumer.push(now)
+                told, consumer.told = consumer.told, []
+                self.pushed += [one for one in told if any(matches(each, one.subject) for each in self.listened)]
+
+    def awaited(self, now: float) -> float:
+        """The time at which what a pull request waited for fell due; `now` where none did."""
+        return next((consumer.awaited[1] for consumer in self._consumers() if consumer.awaited), now)
+
+    def came(self, now: float) -> float:
+        """What a pull request waited for is there. Seconds by which it was late."""
+        return next((consumer.came(now) for consumer in self._consumers() if consumer.awaited), 0.0)
+
+    def _consumers(self) -> list[Consumer]:
+        return [consumer for stream in self.streams.values() for consumer in stream.consumers.values()]
 
     def deadlines(self) -> list[float]:
         return [moment for stream in self.streams.values() for moment in stream.deadlines()]
@@ -116,6 +134,9 @@ class Server:
             return NO_RESPONDERS
         if int(seq) >= known[name].next_seq:
             raise reading.Unknown  # of a consumer that was made anew: some words are answered, others are not
+        if body.startswith(NEXT_TOO):
+            known[name].ack(int(seq), int(number), b"+ACK", now)
+            return known[name].follow(body.removeprefix(NEXT_TOO), now)
         known[name].ack(int(seq), int(number), body, now)
         return [Answer()]
 

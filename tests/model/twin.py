@@ -31,16 +31,22 @@ class Twin:
     async def sleep(self, seconds: float) -> None:
         self.time += seconds
 
-    async def ask(self, subject: str, headers: Headers, body: bytes, wanted: int) -> list[Answer]:
+    async def ask(
+        self, subject: str, headers: Headers, body: bytes, wanted: int, patience: float = 0.0
+    ) -> list[Answer]:
         self.time += 0.000_1
         try:
             answers = [self._real(one) for one in self.server.ask(subject, headers, body, self.time)]
         except Unknown:
             answers = []
+        self.time = self.server.awaited(self.time)  # it stood still while the request waited
+        self.server.came(self.time)
+        if wanted and answers and answers[-1].status.startswith("408 Request Timeout"):
+            self.time += patience
         return self.lie(self.server, answers) if self.lie else answers
 
     def listen(self, subject: str) -> None:
-        pass
+        self.server.listened.append(subject)
 
     async def heard(self, wanted: int) -> list[Answer]:
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import boto3
 import duckdb
 import fastavro
 import pyarrow as pa
@@ -22,7 +23,8 @@ class Lake:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.delta = folder / "delta"
-        self.catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/iceberg"}
+        self.url = f"file://{folder}"
+        self.catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{self.url}/iceberg"}
 
     @property
     def words(self) -> list[str]:
@@ -66,7 +68,7 @@ class Lake:
         return str(where)
 
     def iceberg_metadata(self, *, dead: bool = False) -> dict[str, Any]:
-        metadata: dict[str, Any] = json.loads(_path(self.iceberg_metadata_location(dead=dead)).read_text())
+        metadata: dict[str, Any] = json.loads(self._path(self.iceberg_metadata_location(dead=dead)).read_text())
         return metadata
 
     def iceberg_files(self, *, dead: bool = False) -> list[str]:
@@ -77,12 +79,47 @@ class Lake:
         ]
         found = []
         for snapshot in current:
-            for manifest in _avro(snapshot["manifest-list"]):
+            for manifest in self._avro(snapshot["manifest-list"]):
                 assert manifest["content"] == 0, "deletes, which this reader does not apply"
-                for entry in _avro(manifest["manifest_path"]):
+                for entry in self._avro(manifest["manifest_path"]):
                     if entry["status"] != 2:
-                        found.append(str(_path(entry["data_file"]["file_path"])))
+                        found.append(str(self._path(entry["data_file"]["file_path"])))
         return sorted(found)
+
+    def _path(self, url: str) -> Path:
+        return self.folder / url.removeprefix(f"{self.url}/")
+
+    def _avro(self, url: str) -> list[dict[str, Any]]:
+        with self._path(url).open("rb") as file:
+            return list(fastavro.reader(file))
+
+
+class S3Lake(Lake):
+    """The same in a bucket, whose objects are copied to the folder for those who read."""
+
+    def __init__(self, folder: Path, bucket: str, endpoint: str) -> None:
+        super().__init__(folder)
+        self.url = f"s3://{bucket}/lake"
+        self.catalog |= {"warehouse": f"{self.url}/iceberg"}
+        self._bucket = boto3.resource("s3", endpoint_url=endpoint, region_name="us-east-1").Bucket(bucket)
+
+    @property
+    def words(self) -> list[str]:
+        words = super().words
+        words[words.index("--delta") + 1] = f"{self.url}/delta"
+        return words
+
+    def clear(self) -> None:
+        self._bucket.objects.all().delete()
+
+    def rows(self, *columns: str, dead: bool = False) -> list[tuple[Any, ...]]:
+        for one in self._bucket.objects.filter(Prefix="lake/"):
+            if one.key.endswith("/"):  # pyarrow's mark that there is a folder
+                continue
+            place = self.folder / one.key.removeprefix("lake/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._bucket.download_file(one.key, str(place))
+        return super().rows(*columns, dead=dead)
 
 
 def with_duckdb(files: list[str], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -104,12 +141,3 @@ def _sorted(table: Any) -> list[tuple[Any, ...]]:
     return sorted(
         rows, key=lambda row: tuple((one is None, repr(one) if isinstance(one, dict) else one) for one in row)
     )
-
-
-def _path(url: str) -> Path:
-    return Path(url.removeprefix("file://"))
-
-
-def _avro(url: str) -> list[dict[str, Any]]:
-    with _path(url).open("rb") as file:
-        return list(fastavro.reader(file))

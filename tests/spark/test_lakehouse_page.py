@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
+pytest.importorskip("fastavro")
 
 from scripts import run_guide
 
@@ -33,7 +34,7 @@ def test_the_page_runs(spark: SparkSession, tmp_path: Path) -> None:
                 namespace["nats"].close()
             run_guide.close(namespace)
     shown = [(block.printed, block.shown) for block in blocks if block.shown is not None]
-    assert len(shown) == 3
+    assert len(shown) == 4
     for printed, place in shown:
         assert place is not None
         assert printed == page[slice(*place)]

@@ -81,7 +81,7 @@ export function row(info) {
 }
 
 /** The fields that a consumer's state is made of. */
-export const STATE_OF = "from paused, num_waiting, push_bound, num_ack_pending and max_ack_pending";
+export const STATE_OF = "from paused, num_waiting, push_bound, num_ack_pending, max_ack_pending and dead_letters";
 
 /** What the consumer is doing, in words: { state, kind }. */
 export function condition(info) {
@@ -90,6 +90,7 @@ export function condition(info) {
   if (info.paused) return { state: "paused", mood: "warn" };
   const full = config.max_ack_pending > 0 && info.num_ack_pending >= config.max_ack_pending;
   if (full) return { state: "waits for acks", mood: "warn" };
+  if (info.dead_letters?.waiting) return { state: "letters wait", mood: "warn" };
   const taken = config.deliver_subject ? info.push_bound : info.num_waiting > 0;
   if (taken) return { state: info.num_pending ? "delivers" : "up to date", mood: "good" };
   if (!info.num_pending && !info.num_ack_pending) return { state: "up to date", mood: "" };

@@ -97,7 +97,7 @@ class OwnerDependencies(NamedTuple):
     waiting: WaitingRoom | None = None
     """The node's waiting room; None: the consumer has its own."""
     understood: Callable[[], bool] = lambda: True
-    """Returns True when all replicas understand `consumer.state.turn.BY_KEY`."""
+    """Returns True when all replicas understand the ops of order per key (`consumer.state.turn.LEVELS`)."""
     buries: Callable[[], bool] = lambda: True
     """Returns True when all replicas understand `consumer.state.turn.BURY`."""
     when_known: Callable[[Origin, Callable[[], None]], None] | None = None
@@ -165,6 +165,10 @@ class DeliveryContext:
     def room_to_bury(self) -> int:
         """Number of messages that may become dead letters now, besides those that are about to."""
         return max(0, MAX_LETTERS - len(self.state.letters) - self.burying) if self.buries else 0
+
+    def stored(self, seq: int) -> bool:
+        """Return True while the message at `seq` is stored."""
+        return self._around.messages.contains(seq)
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         """Put an op into the log; it returns to the `applied` of the delivery or the acks."""

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Any, Final
 
-from jetcluster.errors import STREAM_NOT_FOUND, PassingError
+from jetcluster.errors import INVALID_JSON, STREAM_NOT_FOUND, PassingError
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Bus
+from jetcluster.stream.read.id_search import MAX_PREFIXES, common_beginning
 
 CLOCK_SLACK_NS: Final = 60_000_000_000
 """By so much the clock of the target's leader may be behind."""
-BATCH: Final = 32
-BATCH_BYTES: Final = 1 << 20
-"""Messages of an answer, and their bytes, where the target allows Direct Get; else one."""
 NO_MESSAGE: Final = 10037
 NOBODY: Final = "search for letters: nobody answers"
 PROVING: Final = b"NATS/1.0\r\nNats-Read-Consistency: linearizable\r\n\r\n"
@@ -107,9 +105,8 @@ class LetterSearch:
         self._ask(next(self._steps))
 
     def receive(self, headers: bytes, payload: bytes) -> _Found | None:
-        """Take an answer or a part of one, its header block and payload; return the wanted ids that are stored and the
-        shortest duplicate window of the streams in nanoseconds, None while there is more to come. Raises
-        SearchError."""
+        """Take an answer, its header block and payload; return the wanted ids that are stored and the shortest
+        duplicate window of the streams in nanoseconds, None while there is more to come. Raises SearchError."""
         try:
             self._ask(self._steps.send((headers, payload)))
         except StopIteration as stop:
@@ -119,16 +116,14 @@ class LetterSearch:
             raise SearchError(f"search for letters: {error!r}") from error
         return None
 
-    def _ask(self, ask: _Ask | None) -> None:
-        if ask is None:  # the answer goes on
-            return
+    def _ask(self, ask: _Ask) -> None:
         subject, body = ask
         self.asked_with = self._reply()
         payload = json.dumps(body).encode() if body else b""
         if not self._bus.ask(b"$JS.API." + subject, payload, self.asked_with, PROVING):
             raise SearchError(NOBODY)
 
-    def _search(self) -> Generator[_Ask | None, _Answer, _Found]:
+    def _search(self) -> Generator[_Ask, _Answer, _Found]:
         memory = self._memory
         targets = yield from self._targets()
         window: int | None = None
@@ -142,12 +137,11 @@ class LetterSearch:
             window = own if window is None else min(window, own)
             subject = memory.pattern if takes and not config.get("subject_transform") else ">"
             stream, last = (name, str(info["created"])), int(info["state"]["last_seq"])
-            look = self._by_batches if config.get("allow_direct") else self._one_by_one
-            yield from look(stream, subject, last)
+            yield from self._look(stream, subject, last)
             memory.next[stream] = max(memory.next.get(stream, 0), last + 1)
         return memory.found & set(self._wanted), window or 0
 
-    def _targets(self) -> Generator[_Ask | None, _Answer, dict[str, bool]]:
+    def _targets(self) -> Generator[_Ask, _Answer, dict[str, bool]]:
         """Return the streams to look through, and whether they take the letters' subjects still. Raises SearchError if
         there may be others."""
         memory = self._memory
@@ -168,41 +162,26 @@ class LetterSearch:
         memory.listed = set(names) | ({taker} & memory.listed)
         return dict.fromkeys([taker] if taker else (), False) | dict.fromkeys(names, True)
 
-    def _by_batches(self, stream: _Stream, subject: str, last: int) -> Generator[_Ask | None, _Answer, None]:
-        get = b"DIRECT.GET." + stream[0].encode()
-        while (ask := self._next_ask(stream, subject, last)) is not None:
-            part = yield get, {**ask, "batch": BATCH, "max_bytes": BATCH_BYTES}
-            before = 0
-            while (seq := _number(part, b"Nats-Sequence")) is not None:  # first, as a stored block may have a status
-                if _number(part, b"Nats-Last-Sequence") != before:
-                    raise SearchError("search for letters: a part of an answer is lost")
-                self._passed(stream, seq, last, header_block.get(part[0], b"Nats-Msg-Id"))
-                before = seq
-                part = yield None
-            code, text = header_block.status(part[0])
-            if code == 404 and not before:
-                return
-            if code == 503:
-                raise SearchError(NOBODY)
-            if code != 204:
-                raise SearchError(f"search for letters: {code} {text.decode(errors='replace')}")
-            if _number(part, b"Nats-Last-Sequence") != before:
-                raise SearchError("search for letters: a part of an answer is lost")
-            if _number(part, b"Nats-Num-Pending") == 0:
-                return
-            if not before:
-                raise SearchError("search for letters: an answer without messages")
-
-    def _one_by_one(self, stream: _Stream, subject: str, last: int) -> Generator[_Ask | None, _Answer, None]:
+    def _look(self, stream: _Stream, subject: str, last: int) -> Generator[_Ask, _Answer, None]:
         get = b"STREAM.MSG.GET." + stream[0].encode()
+        by_id: dict[str, Any] = {"msg_id_prefixes": _prefixes(self._memory.wanted)}
         while (ask := self._next_ask(stream, subject, last)) is not None:
-            answer = _object((yield get, ask))
-            if (answer.get("error") or {}).get("err_code") == NO_MESSAGE:
+            answer = _object((yield get, ask | by_id))
+            code = (answer.get("error") or {}).get("err_code")
+            if code == NO_MESSAGE:
                 return
+            if code == INVALID_JSON and by_id:  # a strict server of a version without `msg_id_prefixes`
+                by_id = {}
+                continue
             _refuse(answer)
-            message = answer["message"]
-            letter = header_block.get(b64decode(message.get("hdrs") or ""), b"Nats-Msg-Id")
-            self._passed(stream, int(message["seq"]), last, letter)
+            if (found := answer.get("msg_ids")) is not None:
+                letters = [str(one).encode("utf-8", "surrogateescape") for one in found["found"]]
+                seq = int(found["searched"])
+            else:  # a server of such a version that is not strict
+                message = answer["message"]
+                block = b64decode(message.get("hdrs") or "")
+                letters, seq = [header_block.get(block, b"Nats-Msg-Id") or b""], int(message["seq"])
+            self._passed(stream, seq, last, letters)
 
     def _next_ask(self, stream: _Stream, subject: str, last: int) -> dict[str, Any] | None:
         """Return what to ask next; None at the end as it was when the search came to this stream."""
@@ -214,20 +193,23 @@ class LetterSearch:
             where = {"start_time": rfc3339(max(1, self._memory.since - CLOCK_SLACK_NS))}
         return {**where, "next_by_subj": subject}
 
-    def _passed(self, stream: _Stream, seq: int, last: int, letter: bytes | None) -> None:
-        if letter is not None and letter in self._memory.wanted:
-            self._memory.found.add(letter)
+    def _passed(self, stream: _Stream, seq: int, last: int, letters: Iterable[bytes]) -> None:
+        """Note an answer about all messages up to `seq`. Raises SearchError."""
+        if seq < self._memory.next.get(stream, 0):
+            raise SearchError(f"search for letters: an answer about nothing new in {stream[0]}")
+        self._memory.found |= self._memory.wanted.intersection(letters)
         self._memory.next[stream] = seq + 1
         self.at = f"searching {stream[0]}: at {seq} of {last}"
 
 
+def _prefixes(wanted: Collection[bytes]) -> list[str]:
+    """Return what to ask for: the ids, or what they all begin with where they are too many."""
+    asked = sorted(wanted) if len(wanted) <= MAX_PREFIXES else [common_beginning(wanted)]
+    return [one.decode("utf-8", "surrogateescape") for one in asked]
+
+
 def _hidden(where: str) -> str:
     return f"cannot see whether {where} has them"
-
-
-def _number(part: _Answer, field: bytes) -> int | None:
-    value = header_block.get(part[0], field)
-    return None if value is None else int(value)
 
 
 def _object(answer: _Answer) -> dict[str, Any]:

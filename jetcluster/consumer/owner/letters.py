@@ -37,6 +37,10 @@ WINDOW_KNOWN_NS: Final = 60 * SECOND
 """An update of the target may change its duplicate window: it is asked for again."""
 LEVEL_PAUSE_NS: Final = SECOND
 """Time after which it looks again whether all replicas understand the ops of letters."""
+REFUSED_AGAIN_NS: Final = 30 * SECOND
+REFUSED_AT_ONCE: Final = 1024
+"""Letters that cannot be sent as they are: so many are looked at again after that time. They go out without their
+message once that is removed."""
 TELL_AGAIN_NS: Final = 60 * SECOND
 """Time between two advisories that letters begin to fail."""
 MAX_ERROR_BYTES: Final = 200
@@ -75,9 +79,9 @@ class _Doubt(NamedTuple):
 class LetterPublisher:
     """The letters of one owned consumer."""
 
-    __slots__ = ("_answers", "_confirming", "_doubts", "_failures", "_in_flight", "_inbox", "_memory", "_not_before",
-                 "_number", "_owner", "_queue", "_refused", "_search", "_search_began", "_search_until", "_size",
-                 "_stored", "_stream", "_subscription", "_target", "_tell_after", "_window", "_window_until",
+    __slots__ = ("_answers", "_confirming", "_doubts", "_failures", "_in_flight", "_inbox", "_look_at", "_memory",
+                 "_not_before", "_number", "_owner", "_queue", "_refused", "_search", "_search_began", "_search_until",
+                 "_size", "_stored", "_stream", "_subscription", "_target", "_tell_after", "_window", "_window_until",
                  "last_error")  # fmt: skip
 
     def __init__(self, owner: DeliveryContext, stream: str) -> None:
@@ -106,8 +110,9 @@ class LetterPublisher:
         self._doubts: dict[int, _Doubt] = {}
         self._in_flight: dict[bytes, _Try] = {}
         self._size = 0
-        self._refused = ""
-        """Why letters wait that are not tried again."""
+        self._refused: dict[int, str] = {}
+        """Why letters wait that are not tried again; the next ones to look at first."""
+        self._look_at = 0
         self._stored: list[int] = []
         """Confirmed ones that are not on their way into the log yet."""
         self._confirming: OrderedSet[int] = OrderedSet()
@@ -153,7 +158,7 @@ class LetterPublisher:
         letters = self._owner.state.letters.by_seq
         self._stored += [seq for seq in self._confirming if seq in letters]
         self._confirming.clear()
-        known = {*self._queue, *self._stored, *[tried.seq for tried in self._in_flight.values()]}
+        known = {*self._queue, *self._stored, *self._refused, *[tried.seq for tried in self._in_flight.values()]}
         self._take_up([seq for seq in letters if seq not in known])
         if letters:
             self._owner.run_soon()
@@ -210,6 +215,8 @@ class LetterPublisher:
                 stored, self._stored = self._stored, []
                 self._confirming.update(dict.fromkeys(stored))
                 self._owner.submit(BURIED, stored)
+            if self._refused and now >= self._look_at:
+                self._look_again(now)
             self._send_some(now)
         self._rearm(now)
 
@@ -225,6 +232,8 @@ class LetterPublisher:
             times.append(self._search_until)
         if self._queue and self._not_before > now:
             times.append(self._not_before)
+        if self._refused:
+            times.append(self._look_at)
         if times:
             self._owner.wake_at(min(times))
 
@@ -258,7 +267,7 @@ class LetterPublisher:
 
     def _succeeded(self, seq: int) -> None:
         self._failures = 0
-        self.last_error = self._refused
+        self.last_error = next(reversed(self._refused.values()), "")
         self._doubts.pop(seq, None)
         self._stored.append(seq)
 
@@ -270,8 +279,23 @@ class LetterPublisher:
         """Leave a letter where it waits, since another try would not help; the others go on."""
         if not self.last_error:
             self._owner.advise.letters_fail(len(self._owner.state.letters), error)
-        self._refused = self.last_error = error
+        if not self._refused:
+            self._look_at = self._owner.clock.time_ns() + REFUSED_AGAIN_NS
+        self._refused[seq] = self.last_error = error
         self._doubts.pop(seq, None)
+
+    def _look_again(self, now: int) -> None:
+        """Take up refused letters whose message is removed by now: what was wrong with it is not in the letter then."""
+        self._look_at = now + REFUSED_AGAIN_NS
+        letters = self._owner.state.letters
+        for seq, error in list(islice(self._refused.items(), REFUSED_AT_ONCE)):
+            del self._refused[seq]
+            if seq in letters and self._owner.stored(seq):
+                self._refused[seq] = error
+            elif seq in letters:
+                self._take_up([seq])
+        if not self._refused and not self._failures:
+            self.last_error = ""
 
     def _pause(self, error: str, now: int) -> None:
         error = error.encode("utf-8", "replace")[:MAX_ERROR_BYTES].decode("utf-8", "ignore")

@@ -65,6 +65,11 @@ class WaitingLetters:
             self._changes.add(seq)
         return letter
 
+    @property
+    def oldest(self) -> Letter | None:
+        """The one that waits the longest, None without any."""
+        return next(iter(self.by_seq.values()), None)
+
     def lowest(self, otherwise: int) -> int:
         """Return the lowest sequence, at most `otherwise`."""
         return min(otherwise, min(self.by_seq, default=otherwise))

@@ -27,6 +27,7 @@ from jetcluster.stream.apply.machine import StateError
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.bodies import load_object
 from jetcluster.stream.log.commands import CommandError, UnknownCommandError
+from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, ORDER_PER_KEY_LEVEL
 from jetcluster.stream.ports import (
     SIDE_CONSUMERS,
     SIDE_EXHAUSTED,
@@ -53,6 +54,9 @@ _BY_FIELDS: Final = frozenset(
 
 _NOT_FOUND: Final = errors.by_code(errors.CONSUMER_NOT_FOUND)
 _EXISTS: Final = errors.by_code(errors.CONSUMER_EXISTS)
+_GUARDS: Final = errors.invalid_config(
+    "the consumer is the retention_guard of its stream, which must name another one or none before"
+)
 _MISSING: Final = errors.by_code(errors.CONSUMER_NOT_EXISTING)
 
 
@@ -134,6 +138,14 @@ class ConsumerTable:
     def count(self) -> int:
         """Number of consumers of the stream, including those of mirrors and sources."""
         return len(self.by_cid)
+
+    @property
+    def level(self) -> int:
+        """Lowest level of a server that understands the ops of all consumers (`stream.log.levels`)."""
+        states = self.by_cid.values()
+        if any(state.rules.letters is not None or state.letters for state in states):
+            return DEAD_LETTER_LEVEL
+        return ORDER_PER_KEY_LEVEL if any(state.rules.keys is not None or state.unacked.held for state in states) else 0
 
     def session_of(self, owner: bytes) -> tuple[int, int] | None:
         """Return the session of an owner (8 bytes), which its next one must exceed, and its newest applied serial."""
@@ -226,6 +238,11 @@ class ConsumerTable:
     def stored(self, first_seq: int, last_seq: int) -> None:
         """See `stream.ports.Extension`."""
         self._retention.stored(first_seq, last_seq)
+
+    def floor_of(self, name: str) -> int | None:
+        """See `stream.ports.Extension`."""
+        state = self.by_name.get(name)
+        return None if state is None else state.lowest_wanted() - 1
 
     def wanted(self, seq: int, subject: bytes) -> bool:
         """See `stream.ports.Extension`."""
@@ -406,6 +423,8 @@ class ConsumerTable:
         state = self.by_name.get(name)
         if state is None or cid not in (0, state.cid):
             return _NOT_FOUND
+        if self._rules is not None and self._rules.guard is not None and self._rules.guard.consumer == name:
+            return _GUARDS
         del self.by_name[name], self.by_cid[state.cid]
         self.public_count -= not state.rules.direct
         self._dirty.pop(state.cid, None)

@@ -35,6 +35,7 @@ from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState, Pending
 from jetcluster.records import NamedTuple
 from jetcluster.stream.log.commands import CommandError, UnknownCommandError
+from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, ORDER_PER_KEY_LEVEL
 
 DELIVER: Final = 1
 """Body: sequences of first deliveries, ascending and above all delivered so far."""
@@ -77,8 +78,10 @@ BURIED: Final = 17
 
 FIRST: Final = frozenset((DELIVER, DELIVER_SOME, RELEASE))
 """Kinds of first deliveries that wait for an ack."""
-BY_KEY: Final = frozenset((DELIVER_SOME, RELEASE))
-"""Kinds that servers understand from level `stream.log.levels.ORDER_PER_KEY_LEVEL` on."""
+LEVELS: Final = {
+    DELIVER_SOME: ORDER_PER_KEY_LEVEL, RELEASE: ORDER_PER_KEY_LEVEL, BURY: DEAD_LETTER_LEVEL, BURIED: DEAD_LETTER_LEVEL,
+}  # fmt: skip
+"""Kind -> lowest level of a server that understands it (`stream.log.levels`); absent: all do."""
 
 _SEQS: Final = frozenset((DELIVER, REDELIVER, ACK, TERM, PROGRESS, EXHAUSTED, GONE, RELEASE, BURIED))
 _STEPS: Final = dict.fromkeys(_SEQS, 8) | {
@@ -180,6 +183,16 @@ def is_sound(body: bytes) -> bool:
             return False
         at += length
     return True
+
+
+def level_of(body: bytes) -> int:
+    """Return the lowest level of a server that understands a sound `body`."""
+    level, at = 0, _TURN.size
+    while at < len(body):
+        _, _, kind, length = _OP.unpack_from(body, at)
+        level = max(level, LEVELS.get(kind, 0))
+        at += _OP.size + length
+    return level
 
 
 def _are_items(body: bytes, at: int, end: int) -> bool:

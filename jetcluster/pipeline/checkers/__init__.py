@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jetcluster.pipeline.checkers import batches, consumers, fresh, log, mirrors, register
+from jetcluster.pipeline.checkers import batches, consumers, fresh, keys, letters, log, mirrors, register
 from jetcluster.pipeline.checkers.event import Event, Finding
 
-NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged", "died"})
+NO_OPERATIONS = frozenset(
+    {"stored", "fault", "leader", "drained", "mirror", "damaged", "died", "keyed", "lettered", "letter"}
+)
 """Operations reported by the run itself, not by a client."""
 
 
@@ -31,9 +33,8 @@ class Figures(NamedTuple):
 
 def check(ops: Sequence[Event]) -> list[Finding]:
     """`ops` sorted by t0."""
-    return [
-        finding for checker in (log, register, fresh, batches, consumers, mirrors) for finding in checker.check(ops)
-    ]
+    checkers = (log, register, fresh, batches, consumers, keys, letters, mirrors)
+    return [finding for checker in checkers for finding in checker.check(ops)]
 
 
 def figures(ops: Sequence[Event]) -> Figures:

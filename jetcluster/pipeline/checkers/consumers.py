@@ -1,6 +1,7 @@
 """Consumers with explicit acks: an acked message is not delivered again, and no message is skipped.
 
-- skipped: a message whose publish was acked was not delivered before the consumer was empty (`drained`).
+- skipped: a message whose publish was acked was not delivered before the consumer was empty (`drained`). What has a
+  dead letter was: nobody may have got it, as its deliveries went to connections that broke.
 - redelivered: delivered after its ack was confirmed. Deliveries in flight may still arrive: for `GRACE_SECONDS`, and
   for as long as a fault held bytes back (a stopped process, a link) in between.
 - wrong value: delivered with another value than the one acked under that sequence.
@@ -32,7 +33,7 @@ def check(ops: Sequence[Event]) -> list[Finding]:
         stored = {op.seq: op for op in mine if op.f == "publish" and op.type == "ok"}
         for op in delivered:
             found += _delivery(op, acked.get(op.seq), stored.get(op.seq), held)
-        seen = {op.seq for op in delivered}
+        seen = {op.seq for op in mine if op.f in ("deliver", "letter")}
         drained = any(op.f == "drained" for op in mine)
         found += [
             Finding("skipped", workload, f"{op.msg_id}, acked as {seq}, was never delivered", op.t1, op.msg_id, seq)

@@ -117,6 +117,8 @@ def size_of(kind: Any) -> int:
     """Returns the number of fields inside of a type."""
     if kind is not None and pa.types.is_struct(kind):
         return sum(1 + size_of(field.type) for field in kind)
+    if kind is not None and pa.types.is_map(kind):
+        return size_of(kind.item_type)
     return size_of(kind.value_type) if kind is not None and pa.types.is_list(kind) else 0
 
 

@@ -17,18 +17,30 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
+from jetcluster.pipeline.result import UsageError
 from jetcluster.pipeline.tables.columns import plain_field
+from jetcluster.pipeline.tables.object_store import delta_options
 from jetcluster.pipeline.tables.table import ConflictError, DataFile, Span, TableIdentity
 
 
 def open_table(url: str, identity: TableIdentity, columns: Any) -> Delta:
     """Opens the table at a path or URL; makes it with `pyarrow.Schema` `columns` if there is none. Raises UsageError,
     DataLoss."""
-    if not DeltaTable.is_deltatable(url):
+    try:
+        return _opened(url, identity, columns, delta_options(url))
+    except OSError as error:
+        if "://" not in url:
+            raise
+        raise UsageError(f"{url}: {error}") from error  # no such bucket, no key, no answer
+
+
+def _opened(url: str, identity: TableIdentity, columns: Any, options: dict[str, str] | None) -> Delta:
+    if not DeltaTable.is_deltatable(url, options):
         DeltaTable.create(
-            url, columns, mode="ignore", configuration=identity.properties(), raise_if_key_not_exists=False
-        )
-    table = DeltaTable(url)
+            url, columns, mode="ignore", configuration=identity.properties(), raise_if_key_not_exists=False,
+            storage_options=options,
+        )  # fmt: skip
+    table = DeltaTable(url, storage_options=options)
     identity.check(url, table.metadata().configuration)
     return Delta(url, table, identity)
 

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from jetcluster.pipeline.tables.columns import merged
-from jetcluster.pipeline.tables.json_rows import JsonRows
+from jetcluster.pipeline.tables.object_store import file_system
+from jetcluster.pipeline.tables.payload import PayloadFormat, PayloadRows
 from jetcluster.pipeline.tables.table import DataFile, Span
 
 TEXTS: Final = pa.list_(pa.field("element", pa.string()))
@@ -70,10 +71,11 @@ class WriteTask:
     parts: tuple[TablePart, ...]
     columns: Any = None
     """A struct of the payloads' columns; None: payloads are kept as they are."""
-    infer: bool = False
+    format: PayloadFormat | None = None
+    """Their form, if they are parsed."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        parser = None if self.columns is None else JsonRows(self.columns, infer=self.infer, reserved=OWN.names)
+        parser = None if self.format is None else self.format.rows(self.columns, OWN.names)
         good_schema = RAW if self.columns is None else table_schema(self.columns)
         files = [_File(part.folder, self.span, DEAD if part.dead else good_schema) for part in self.parts]
         found = pa.struct([])
@@ -95,7 +97,7 @@ def table_schema(columns: Any) -> Any:
     return pa.schema([*OWN, *(field.with_nullable(True) for field in columns)])
 
 
-def split(rows: Any, parser: JsonRows, schema: Any) -> tuple[Any, Any, Any]:
+def split(rows: Any, parser: PayloadRows, schema: Any) -> tuple[Any, Any, Any]:
     """Returns (rows of `schema`, dead letters, struct with new fields or None) for rows of RAW."""
     parsed = parser.parse(rows["data"].to_pylist())
     good = rows.take(pa.array(parsed.good, pa.int64()))
@@ -129,14 +131,6 @@ def remove(folder: str, names: Iterable[str]) -> None:
     system, path = file_system(folder)
     for name in names:
         system.delete_file(f"{path}/{name}")
-
-
-def file_system(folder: str) -> tuple[Any, str]:
-    """Returns pyarrow's file system for a path or URL, and the path in it."""
-    if "://" not in folder:
-        return fs.LocalFileSystem(), folder
-    system, path = fs.FileSystem.from_uri(folder)
-    return system, path
 
 
 def _from(rows: Any, start: int) -> Any:
@@ -176,7 +170,8 @@ class _File:
     def _write(self) -> None:
         if self._writer is None:
             system, path = file_system(self.folder)
-            system.create_dir(path, recursive=True)
+            if isinstance(system, fs.LocalFileSystem):  # an object store has no folders
+                system.create_dir(path, recursive=True)
             self._path = f"{path}/{self.span.start}-{self.span.end - 1}-{uuid.uuid4().hex}.parquet"
             self._writer = pq.ParquetWriter(
                 self._path, self.schema, filesystem=system, compression="zstd", metadata_collector=self._written

@@ -19,6 +19,7 @@ from pyiceberg.expressions import In
 
 from jetcluster.pipeline.result import UsageError
 from jetcluster.pipeline.tables.columns import plain_field
+from jetcluster.pipeline.tables.object_store import catalog_properties
 from jetcluster.pipeline.tables.table import LAST, ConflictError, DataFile, Span, TableIdentity
 
 RETRIES: Final = "commit.retry.num-retries"
@@ -32,7 +33,7 @@ _SETTINGS: Final = {
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
     """Opens a catalog as pyiceberg does, also by its own configuration file. Raises UsageError."""
     try:
-        return load_catalog(name, **properties)
+        return load_catalog(name, **catalog_properties(properties))
     except Exception as error:  # any of the catalogs' libraries
         raise UsageError(f"catalog {name}: {error}") from error
 

@@ -11,14 +11,15 @@ import binascii
 import datetime as dt
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 
-from jetcluster.errors import PeerError
 from jetcluster.pipeline.result import UsageError
 from jetcluster.pipeline.tables.columns import grown, is_text, is_told, merged, name_fault, type_of
+from jetcluster.pipeline.tables.payload import MisfitError, Parsed
 
 Convert = Callable[[Any, str], Any]
 """(value that is not null, path of the field) -> value for Arrow. Raises MisfitError."""
@@ -27,23 +28,15 @@ _DIGITS: Final = Context(prec=38)
 """As many digits as a column of decimal numbers may have; Python's own context rounds at 28."""
 
 
-class MisfitError(PeerError):
-    """A payload does not fit the columns; the text is the reason for the dead letter."""
+@dataclass(frozen=True)
+class JsonFormat:
+    """Payloads of JSON objects; `PayloadFormat` says what its members are."""
 
+    columns: Any = None
+    name: str = "json"
 
-class Parsed(NamedTuple):
-    """The rows and dead letters that the payloads of one batch became."""
-
-    columns: list[Any]
-    """One Arrow array per column, of the payloads that fit."""
-    good: list[int]
-    """Their places in the batch."""
-    dead: list[int]
-    """The places of the others."""
-    why: list[str]
-    """The reasons, as many as `dead`."""
-    found: Any
-    """A struct of all the columns, and of the fields that are new; None without any."""
+    def rows(self, columns: Any, reserved: Sequence[str]) -> JsonRows:
+        return JsonRows(columns, infer=self.columns is None, reserved=reserved)
 
 
 class JsonRows:

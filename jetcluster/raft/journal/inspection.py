@@ -11,8 +11,11 @@ from typing import NamedTuple
 from jetcluster.files import read_beginning
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.disk import SEGMENT_SUFFIX, segment_numbers
+from jetcluster.raft.journal.log import Place
 from jetcluster.raft.journal.recovery import Damage, Recovered, RecoveredGroup, scan
+from jetcluster.raft.journal.seals import Seals
 from jetcluster.raft.membership import Config
+from jetcluster.sealing.api import SegmentKeys
 
 
 class Entry(NamedTuple):
@@ -58,6 +61,7 @@ class LogView:
 
     found: RecoveredGroup
     _disk: ReadDisk
+    _seals: Seals | None = None
     _seeds: dict[int, int | None] = field(default_factory=dict)
 
     @property
@@ -86,15 +90,20 @@ class LogView:
         """Yield the entries after `index` in order, up to the end or the first unreadable one."""
         for at in range(index + 1, self.found.last_index + 1):
             place = self.found.entries.get(at)
-            record = None
-            if place is not None:
-                seed = self._seed(place.segment)
-                start = place.offset - records.RECORD_HEAD_BYTES
-                data = self._disk.read(place.segment, start, records.RECORD_HEAD_BYTES + place.length)
-                record = records.read_record(data, 0, len(data), seed) if seed is not None else None
+            record = self._read(place) if place is not None else None
             if place is None or record is None:
                 return
             yield Entry(at, place.term, place.kind, record.body)
+
+    def _read(self, place: Place) -> records.Record | None:
+        """Return the record there; None when it does not validate."""
+        seed, length = self._seed(place.segment), place.length
+        if self._seals is not None and length:
+            length += self._seals.more(place.segment)
+        start = place.offset - records.RECORD_HEAD_BYTES
+        data = self._disk.read(place.segment, start, records.RECORD_HEAD_BYTES + length)
+        record = records.read_record(data, 0, len(data), seed) if seed is not None else None
+        return record if self._seals is None else self._seals.readable(place.segment, record, place.offset)
 
     def _seed(self, segment: int) -> int | None:
         if segment not in self._seeds:
@@ -111,8 +120,8 @@ class JournalView:
     damage: list[Damage]
 
 
-def read_journal(directory: Path, marked: int = 0) -> JournalView:
-    """Read the journal. `marked`: see `recovery.scan`. Raises OSError."""
-    disk = ReadDisk(directory)
-    found: Recovered = scan(disk, marked)
-    return JournalView({gid: LogView(group, disk) for gid, group in found.groups.items()}, found.damage)
+def read_journal(directory: Path, marked: int = 0, keys: SegmentKeys | None = None) -> JournalView:
+    """Read the journal. `marked`: see `recovery.scan`. `keys`: of an encrypted one. Raises what `scan` does."""
+    disk, seals = ReadDisk(directory), Seals(keys) if keys is not None else None
+    found: Recovered = scan(disk, marked, seals)
+    return JournalView({gid: LogView(group, disk, seals) for gid, group in found.groups.items()}, found.damage)

@@ -20,7 +20,6 @@ import errno
 import functools
 import time
 from collections.abc import Callable
-from typing import Any
 
 from jetcluster.clock import Rng, Timers
 from jetcluster.health.descriptors import SHORTAGE
@@ -34,8 +33,10 @@ from jetcluster.raft.journal.journal_state import JournalState, OpenBatch, Remov
 from jetcluster.raft.journal.log import ALL_ON_CREDIT, GroupLog
 from jetcluster.raft.journal.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
 from jetcluster.raft.journal.retention import Restatement, Retention
+from jetcluster.raft.journal.seals import Seals
 from jetcluster.raft.journal.writer import RETRY_SECONDS, Syncs, Writer
 from jetcluster.raft.membership import Config
+from jetcluster.sealing.api import SegmentKeys
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _SPACE_CHECK_BYTES = 1 << 20
@@ -56,6 +57,7 @@ class Journal(JournalState):
         mark: Mark | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
         also_reserved: Callable[[], int] = lambda: 0,
+        keys: SegmentKeys | None = None,
     ) -> None:
         """`stopwatch` returns seconds, in the writer's thread. `also_reserved`: see `JournalState`."""
         super().__init__(options or JournalOptions(), also_reserved)
@@ -89,6 +91,7 @@ class Journal(JournalState):
         self._end = 0
         self._seed = 0
         self._seeds: dict[int, int] = {}
+        self._seals = Seals(keys) if keys is not None else None
         self._flying: SealedBatch | None = None
         """The batch at the writer, or one that waits until it can be written again."""
         self._kick_scheduled = False
@@ -118,7 +121,7 @@ class Journal(JournalState):
     def open(self) -> Recovered:
         """Read the journal, cut a torn tail, and begin a new segment. Damage does not raise: it is in `damage`, and in
         the `damaged` mark of each group's log. Raises OSError."""
-        found = scan(self._disk, self._mark.read())
+        found = scan(self._disk, self._mark.read(), self._seals)
         self.damage = found.damage
         self.cut_bytes = found.cut_bytes
         for number in found.unborn:
@@ -188,7 +191,8 @@ class Journal(JournalState):
         self._seed = self._seeds[number] = records.salt(number, nonce)
         self._start = 0
         self._end = records.SEGMENT_HEAD_BYTES + records.BATCH_HEAD_BYTES
-        self.batch.chunks = [records.segment_head(number, nonce, self.options.segment_bytes), b""]
+        seal = self._seals.begin(number) if self._seals is not None else b""
+        self.batch.chunks = [records.segment_head(number, nonce, self.options.segment_bytes, seal), b""]
         self.restatement.begin(anew=anew)
         if self._removed:
             self._tell_removed()
@@ -248,10 +252,12 @@ class Journal(JournalState):
                 log.restate()
         log.gseq += 1
         opened = self.batch
+        offset = self._end + records.RECORD_HEAD_BYTES
+        if self._seals is not None:
+            body = self._seals.seal(offset, kind, entry_type, log.gid, log.gseq, index, term, body)
         opened.chunks.append(records.record_head(kind, entry_type, log.gid, log.gseq, index, term, body, self._seed))
         if body:
             opened.chunks.append(body)
-        offset = self._end + records.RECORD_HEAD_BYTES
         self._end = offset + len(body)
         self.queued_bytes = self._end - self._start
         opened.count += 1
@@ -270,6 +276,8 @@ class Journal(JournalState):
         opened, body = self.batch, self._removed.encode()
         self._told_removed += 1
         gid, number = records.NODE_GID, self._told_removed
+        if self._seals is not None:
+            body = self._seals.seal(self._end + records.RECORD_HEAD_BYTES, records.REMOVE, 0, gid, number, 0, 0, body)
         opened.chunks += [records.record_head(records.REMOVE, 0, gid, number, 0, 0, body, self._seed), body]
         self._end += records.RECORD_HEAD_BYTES + len(body)
         self.queued_bytes = self._end - self._start
@@ -286,11 +294,15 @@ class Journal(JournalState):
     def read_record(self, segment: int, offset: int, length: int) -> records.Record | None:
         """Read a record back by the place of its body; return None when it does not validate."""
         seed = self._segment_seed(segment)
+        if self._seals is not None and length:
+            length += self._seals.more(segment)
         try:
             data = self._disk.read(segment, offset - records.RECORD_HEAD_BYTES, records.RECORD_HEAD_BYTES + length)
         except OSError:
             data = b""
         record = records.read_record(data, 0, len(data), seed) if seed is not None else None
+        if self._seals is not None:
+            record = self._seals.readable(segment, record, offset)
         if record is None:
             self.counters.read_failures += 1
         return record
@@ -392,7 +404,7 @@ class Journal(JournalState):
             self._disk.create(batch.segment, batch.size)
             head = records.read_segment_head(batch.chunks[0], batch.segment)
             assert head is not None
-            batch.chunks[0] = records.segment_head(batch.segment, head.nonce, batch.size)
+            batch.chunks[0] = records.segment_head(batch.segment, head.nonce, batch.size, head.seal)
 
     def _written(self, batch: SealedBatch, error: BaseException | None) -> None:
         if self._closed or self.failed is not None:  # what was at the writer when another job failed proves nothing
@@ -528,6 +540,11 @@ class Journal(JournalState):
                 self.retention.trim(log)
         self.retention.collect()
 
+    @property
+    def partly_plain(self) -> bool:
+        """True while an encrypted journal has plain segments of before, which `forget_old` removes."""
+        return self._seals is not None and bool(self._seals.plain)
+
     def forget_old(self) -> None:
         """Remove all bytes written so far from the disk: begin a new segment, carry live entries there, and delete the
         older ones. For compactable entries whose bytes must not stay anywhere."""
@@ -550,6 +567,8 @@ class Journal(JournalState):
 
     def delete(self, segment: int) -> None:
         self._seeds.pop(segment, None)
+        if self._seals is not None:
+            self._seals.forget(segment)
         self.counters.deleted_segments += 1
         self._writer.submit(functools.partial(self._disk.delete, segment), self._deleted)
 
@@ -578,22 +597,3 @@ def _ignore(error: BaseException | None) -> None:
 
 def _raise(error: BaseException) -> None:
     raise error
-
-
-def file_journal(
-    directory: Any,
-    loop: Any,
-    rng: Rng,
-    options: JournalOptions | None = None,
-    on_fatal: Callable[[BaseException], None] | None = None,
-    mark: Mark | None = None,
-) -> Journal:
-    """Return the journal of a process, with files in `directory` and a writer thread. `loop`: an asyncio event loop."""
-    from pathlib import Path
-
-    from jetcluster.raft.journal.disk import FileDisk
-    from jetcluster.raft.journal.writer import ThreadWriter
-
-    options = options or JournalOptions()
-    disk = FileDisk(Path(directory), always_sync=options.sync_interval is None)
-    return Journal(disk, ThreadWriter(loop.call_soon_threadsafe), loop, rng, options, on_fatal, mark)

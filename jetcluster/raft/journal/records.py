@@ -14,6 +14,9 @@ Three numbers make damage provable after a crash:
 
 CRCs are seeded with the segment's number and a random nonce of its header: a segment under a wrong name does not
 validate, and no client can send a message that looks like a record.
+
+With encryption at rest the bodies of records are sealed (`seals`), and the head of a segment says with which key. All
+checksums are of the sealed bytes.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ BATCH_MAGIC = 0x4C57434A  # "JCWL"
 _BATCH_MAGIC_BYTES = struct.pack("<I", BATCH_MAGIC)
 _SEGMENT_MAGIC = b"jcwal\x00\x00\x01"
 VERSION = 4
+SEALED_VERSION = 5
+"""The format of segments with sealed bodies."""
 
 _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<HBBIIIQQ")  # a record after its crc
@@ -49,6 +54,8 @@ _STATE = struct.Struct("<QQQQIBB")  # last index, last term, current term, commi
 RECORD_HEAD_BYTES = _CRC.size + _HEAD.size
 BATCH_HEAD_BYTES = _BATCH_START.size + _BATCH_BODY.size
 _SEGMENT_COPY_BYTES = 64
+SEAL_BYTES = 20
+"""Bytes of `SegmentHead.seal` in the head of a sealed segment."""
 SEGMENT_HEAD_BYTES = 2 * _SEGMENT_COPY_BYTES
 """The header is written twice: without its nonce no record of the segment validates."""
 GSEQ_MASK = 0xFFFF_FFFF
@@ -110,6 +117,11 @@ def record_head(
     return _CRC.pack(crc32(body, crc32(head, seed))) + head
 
 
+def bound_to(kind: int, entry_type: int, gid: int, gseq: int, index: int, term: int, length: int) -> bytes:
+    """Return the part of a record's head that is bound to its sealed body of `length` bytes."""
+    return _HEAD.pack(RECORD_MAGIC, kind, entry_type, length, gid, gseq & GSEQ_MASK, index, term)
+
+
 def batch_head(seq: int, synced: int, length: int, count: int, seed: int, top: int = 0) -> bytes:
     """Encode a batch header. `length`: bytes of all records; `top`: the highest group id ever created."""
     body = _BATCH_BODY.pack(seq, synced, length, count, top)
@@ -121,16 +133,24 @@ class FormatError(OperatorError):
 
 
 class SegmentHead(NamedTuple):
-    """The head of a segment: the seed of its checksums, and its size."""
+    """The head of a segment: the seed of its checksums, its size, and its cipher."""
 
     nonce: int
     size: int
     """Bytes of the file when it was made; a shorter file was truncated from outside."""
+    seal: bytes
+    """`sealing.segments.SegmentCipher.head`; b"" where the bodies are plain."""
 
 
-def segment_head(number: int, nonce: int, size: int) -> bytes:
-    crc = crc32(struct.pack("<IQQQ", VERSION, number, nonce, size))
-    return _SEGMENT.pack(_SEGMENT_MAGIC, crc, VERSION, number, nonce, size).ljust(_SEGMENT_COPY_BYTES, b"\0") * 2
+def segment_head(number: int, nonce: int, size: int, seal: bytes = b"") -> bytes:
+    version = SEALED_VERSION if seal else VERSION
+    crc = _head_crc(version, number, nonce, size, seal)
+    head = _SEGMENT.pack(_SEGMENT_MAGIC, crc, version, number, nonce, size) + seal
+    return head.ljust(_SEGMENT_COPY_BYTES, b"\0") * 2
+
+
+def _head_crc(version: int, number: int, nonce: int, size: int, seal: bytes) -> int:
+    return crc32(seal, crc32(struct.pack("<IQQQ", version, number, nonce, size)))
 
 
 def read_segment_head(data: bytes, number: int) -> SegmentHead | None:
@@ -141,8 +161,10 @@ def read_segment_head(data: bytes, number: int) -> SegmentHead | None:
         magic, crc, version, named, nonce, size = _SEGMENT.unpack_from(data, at)
         if magic != _SEGMENT_MAGIC or named != number:
             continue
-        if version == VERSION and crc == crc32(struct.pack("<IQQQ", version, named, nonce, size)):
-            return SegmentHead(nonce, size)
+        seal_at = at + _SEGMENT.size
+        seal = data[seal_at : seal_at + SEAL_BYTES] if version == SEALED_VERSION else b""
+        if version in (VERSION, SEALED_VERSION) and crc == _head_crc(version, named, nonce, size, seal):
+            return SegmentHead(nonce, size, seal)
     return None
 
 
@@ -155,7 +177,7 @@ def check_format(data: bytes, number: int) -> None:
     ):
         return
     magic, _, version, named, _, _ = _SEGMENT.unpack_from(data)
-    if magic == _SEGMENT_MAGIC and named == number and version != VERSION:
+    if magic == _SEGMENT_MAGIC and named == number and version not in (VERSION, SEALED_VERSION):
         raise FormatError(
             f"the journal is of format {version}, and this version of jetcluster reads format {VERSION}: start the "
             "version that wrote it, make a backup there, and restore that here into a new store"

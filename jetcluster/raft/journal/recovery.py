@@ -19,8 +19,10 @@ from jetcluster.raft.journal.disk import ReadableDisk
 from jetcluster.raft.journal.journal_state import RemovedGroups, decode_removed
 from jetcluster.raft.journal.log import Place
 from jetcluster.raft.journal.records import Record
+from jetcluster.raft.journal.seals import Seals, refuse
 from jetcluster.raft.membership import Config, MembersError, decode_config
 from jetcluster.records import NamedTuple, dataclass
+from jetcluster.sealing.api import SealError
 
 
 @dataclass(slots=True)
@@ -124,16 +126,17 @@ class _Bad:
     """Number of records of its batch missing from `salvaged`; None when unknown."""
 
 
-def scan(disk: ReadableDisk, marked: int = 0) -> Recovered:
-    """Read every segment. `marked`: the newest batch known to have been durable (`raft.journal.disk.FileMark`). Raises
-    OSError; damage is part of the result."""
-    return _Scan(disk, marked).run()
+def scan(disk: ReadableDisk, marked: int = 0, seals: Seals | None = None) -> Recovered:
+    """Read every segment. `marked`: the newest batch known to have been durable (`raft.journal.disk.FileMark`).
+    `seals`: of an encrypted journal. Raises OSError, FormatError and KeyringError; damage is part of the result."""
+    return _Scan(disk, marked, seals).run()
 
 
 class _Scan:
-    def __init__(self, disk: ReadableDisk, marked: int) -> None:
+    def __init__(self, disk: ReadableDisk, marked: int, seals: Seals | None) -> None:
         self.disk = disk
         self.marked = marked
+        self.seals = seals
         self.result = Recovered()
         self.expected_seq: int | None = None
         self.highest_seq = 0
@@ -190,6 +193,10 @@ class _Scan:
             records.check_format(data, number)
             self._headless(number, data, newest)
             return
+        if self.seals is not None:
+            self.seals.learn(number, head.seal)
+        elif head.seal:
+            refuse(number)
         seed = records.salt(number, head.nonce)
         at = records.SEGMENT_HEAD_BYTES
         while at < len(data):
@@ -301,6 +308,12 @@ class _Scan:
             _distrust(group)
 
     def _apply(self, record: Record, segment: int) -> None:
+        if self.seals is not None:
+            try:
+                record = self.seals.opened(segment, record, record.offset)
+            except SealError as error:  # its checksum matches, so somebody has changed it; it counts as lost
+                self._damaged(Damage(segment, record.offset, record.offset + len(record.body), str(error)), [], 1)
+                return
         groups = self.result.groups
         group = groups.get(record.gid)
         if record.kind == records.REMOVE:

@@ -135,7 +135,7 @@ class AtomicChecks:
         rules = self.rules
         if self._whole and (refused := checks.refused_by(self._whole, self)) is not None:
             return refused
-        if not (rules.discard_new or rules.max_msg_size or rules.allow_msg_counter):
+        if not (rules.refuses_when_full or rules.max_msg_size or rules.allow_msg_counter):
             if plain:
                 return Passed([])
             if self._meaning_at_ends():

@@ -283,7 +283,7 @@ def room(view: CheckView, message: Publication) -> ApiError | None:
     if view.staging.pending:
         view.staging.flush()  # staged messages may replace older ones: look again after they have
         full = _stream_room(view, message)
-    if full is None or view.count_of(message.subject) < most:
+    if full is None or view.count_of(message.subject) < most or view.staging.holds_oldest(message.subject):
         return full
     return _MAX_BYTES if _outgrows(view, message) else None
 
@@ -292,6 +292,12 @@ def room_in_batch(view: CheckView, message: Publication) -> ApiError | None:
     """As `room`, but replacing the oldest of a subject makes no room."""
     full = _stream_room(view, message)
     return _subject_room(view, message) if full is None else full
+
+
+def guard_room(view: CheckView, message: Publication) -> ApiError | None:
+    """Refuses a message while the retention guard holds back as much, or as long, as it may."""
+    need = record_size(message.message, memory=view.rules.memory)
+    return view.staging.guard.refusal(view.time, view.byte_count, need)
 
 
 def last_msg_id(view: CheckView, message: Publication) -> ApiError | None:
@@ -387,6 +393,7 @@ CHECKS: Final = (
     Check(rollup_in_batch, (10111,)),
     Check(room, (10077,), under=lambda rules: rules.discard_new),
     Check(room_in_batch, (10077,), under=lambda rules: rules.discard_new),
+    Check(guard_room, (10077,), under=lambda rules: rules.guard is not None and rules.guard.refuses),
     Check(last_msg_id, (10070,), _fields(b"Nats-Expected-Last-Msg-Id")),
 )
 
@@ -409,14 +416,15 @@ class PublishKind(Enum):
 ORDER: Final = {
     PublishKind.PLAIN: (
         sealed, mapped_length, size, header_size, increment, expected_stream, ttl, batch_id, duplicate, foreign_source,
-        as_stored, last_sequence, last_subject_sequence, schedule, rollup, room, last_msg_id,
+        as_stored, last_sequence, last_subject_sequence, schedule, rollup, room, guard_room,
+        last_msg_id,
     ),
     PublishKind.ATOMIC: (
         size, last_msg_id_in_batch, msg_id_in_batch, header_size, increment, expected_stream, ttl, duplicate_in_batch,
         foreign_source, as_stored, last_sequence, last_sequence_in_batch, subject_sequence_in_batch,
-        last_subject_sequence, schedule, rollup, rollup_in_batch, room_in_batch,
+        last_subject_sequence, schedule, rollup, rollup_in_batch, room_in_batch, guard_room,
     ),
-    PublishKind.SOURCED: (mapped_length, as_counted, size, room),
+    PublishKind.SOURCED: (mapped_length, as_counted, size, room, guard_room),
     PublishKind.OWN: (as_stored, room),
     PublishKind.REPLACING: (as_stored,),
 }  # fmt: skip
@@ -499,7 +507,8 @@ def refused_by(
 
 def takes_all(rules: StreamRules) -> bool:
     """True when every message without a meaningful `Nats-` field is stored, unchanged."""
-    return not (rules.sealed or rules.max_msg_size or rules.allow_msg_counter or rules.kv_purge or rules.discard_new)
+    full = rules.refuses_when_full
+    return not (rules.sealed or rules.max_msg_size or rules.allow_msg_counter or rules.kv_purge or full)
 
 
 def fits_whole(rules: StreamRules, batch: Batch, messages: int, byte_count: int) -> bool:

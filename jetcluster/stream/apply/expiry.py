@@ -21,6 +21,7 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.due_index import DueIndex
+from jetcluster.stream.apply.guard import RetentionGuard
 from jetcluster.stream.fields import NEVER, is_delete_marker, parse_ttl
 from jetcluster.stream.ports import SIDE_NEVER, SIDE_TTL
 from jetcluster.stream.rules import StreamRules
@@ -37,8 +38,9 @@ GRAIN_NS: Final = 1_000_000
 class Expiry:
     """The expiry of one stream's messages."""
 
-    def __init__(self, store: BlockStore, rules: StreamRules) -> None:
+    def __init__(self, store: BlockStore, rules: StreamRules, guard: RetentionGuard) -> None:
         self._store = store
+        self._guard = guard
         self.rules = rules
         """The machine sets it when the configuration changes."""
         self._ttls = DueIndex(store, SIDE_TTL)
@@ -112,24 +114,26 @@ class Expiry:
         store = self._store
         if not store.messages or store.first_ts >= bound:
             return 0
-        return store.slices.cut(store.seq_at_time(bound))[0]
+        target = min(store.seq_at_time(bound), self._guard.kept_from)
+        return store.slices.cut(target)[0] if target > store.first_seq else 0
 
     def _next_aged(self) -> int | None:
         max_age, store = self.rules.max_age, self._store
         if not max_age or not store.messages:
             return None
         if not self._never:
-            return store.first_ts + max_age
+            return None if self._guard.holds(store.first_seq) else store.first_ts + max_age
         oldest = store.queries.next_by_subject(b">", max(self._floor, 1))
-        return oldest.ts + max_age if oldest is not None else None
+        return oldest.ts + max_age if oldest is not None and not self._guard.holds(oldest.seq) else None
 
     def _next_piece(self, bound: int) -> list[int]:
         """Sequences of messages older than `bound` that may expire: one command's share, from the place on."""
         aged: list[int] = []
         size = 0
         behind = self._store.last_seq + 1
+        kept_from = self._guard.kept_from
         for looked, message in enumerate(self._store.queries.scan(b">", max(self._place, 1))):
-            if message.ts >= bound or looked == MAX_MESSAGES or size >= MAX_BYTES:
+            if message.ts >= bound or message.seq >= kept_from or looked == MAX_MESSAGES or size >= MAX_BYTES:
                 behind = message.seq
                 break
             size += len(message.headers) + len(message.payload)

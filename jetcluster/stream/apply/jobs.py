@@ -24,6 +24,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError, DiskError
 from jetcluster.records import dataclass
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.apply.guard import RetentionGuard
 from jetcluster.stream.ports import SIDE_JOBS, JobStep
 from jetcluster.stream.rules import INTEREST, StreamRules
 
@@ -37,6 +38,8 @@ LIMITS_JOB: Final = 0xFFFF
 """Number of the job that cuts the stream to its limits after others."""
 SIFT_JOB: Final = 0xFFFE
 """Number of the job that removes messages no consumer wants: a command may have a job for limits, too."""
+GUARD_JOB: Final = 0xFFFD
+"""Number of the job that removes what a retention guard held back."""
 
 _KEY: Final = struct.Struct(">QH")
 _ROW: Final = struct.Struct("<BQQQQQI")
@@ -119,12 +122,14 @@ class Jobs:
         cut: Callable[[], None],
         wanted: Callable[[int, bytes], bool],
         consumers: Callable[[], int],
+        guard: RetentionGuard,
     ) -> None:
         """Loads the rows of `store`. `removed` is called with the sequences that a purge with a filter removed, `cut`
         after one without; `wanted` asks whether a consumer wants a message. Raises StreamJobError."""
         self._store = store
         self._wanted = wanted
         self._consumers = consumers
+        self._guard = guard
         self._on_removed = removed
         self._on_cut = cut
         self._jobs = [decode(key, row) for key, row in store.side_scan(SIDE_JOBS)]
@@ -162,14 +167,15 @@ class Jobs:
         self._store.side_put(SIDE_JOBS, job.key, job.encode())
         return JobStep(index, job.removed, False)
 
-    def limit(self, index: int, number: int = 0, *, per_subject: bool) -> int:
-        """Enforces new limits; returns how many messages were removed. `per_subject`: that limit is narrower now."""
-        job = StreamJob(index, number, EXCESS if per_subject else LIMITS)
+    def limit(self, index: int, number: int = 0, *, per_subject: bool, at: int = 0) -> int:
+        """Enforces new limits; returns how many messages were removed. `per_subject`: that limit is narrower now, or
+        holds for more messages (a retention guard's), of which `at` is the first."""
+        job = StreamJob(index, number, EXCESS if per_subject else LIMITS, at=at if per_subject else 0)
         last = self._jobs[-1] if self._jobs else None
         for one in self._jobs if per_subject else ():
             # It has passed some blocks with the wider limit: begin again.
             if one.phase == EXCESS or (one is last and one.limits):
-                one.phase, one.at = EXCESS, 0
+                one.phase, one.at = EXCESS, min(at, one.at) if one.phase == EXCESS else at
                 self._store.side_put(SIDE_JOBS, one.key, one.encode())
         if last is not None and last.limits:
             return 0
@@ -314,7 +320,8 @@ class Jobs:
         limit = self.rules.max_msgs_per_subject  # a new one holds even where full subjects refuse new messages
         behind: int | None = None
         if limit:
-            gone, behind = self._store.slices.remove_excess(limit, job.at, self._store.last_seq + 1)
+            end = min(self._store.last_seq + 1, self._guard.kept_from)
+            gone, behind = self._store.slices.remove_excess(limit, job.at, end)
             job.removed += len(gone)
         if behind is None:
             job.phase, job.at = LIMITS, 0
@@ -336,7 +343,7 @@ class Jobs:
         rules = self.rules
         if rules.discard_new:
             return True
-        removed, done = self._store.cut_excess(rules.max_msgs, rules.max_bytes)
+        removed, done = self._store.cut_excess(rules.max_msgs, rules.max_bytes, self._guard.kept_from)
         job.removed += removed
         return done
 

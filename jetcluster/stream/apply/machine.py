@@ -33,7 +33,8 @@ from jetcluster.stream.apply.counters import tracks_sources
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.expiry import Expiry
 from jetcluster.stream.apply.fast_rows import FastRowError, FastRows
-from jetcluster.stream.apply.jobs import Jobs, StreamJobError
+from jetcluster.stream.apply.guard import GuardRowError, RetentionGuard
+from jetcluster.stream.apply.jobs import GUARD_JOB, Jobs, StreamJobError
 from jetcluster.stream.apply.publish import EXHAUSTED, MessageAdmission, mapped
 from jetcluster.stream.apply.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.apply.schedules import Schedules, fire
@@ -117,6 +118,8 @@ class StreamMachine:
         self._parts: BatchParts
         self._cursors: Cursors
         self._jobs: Jobs
+        self.guard: RetentionGuard
+        """The state of `retention_guard`."""
         self.fast: FastRows
         """Progress of the fast-ingest batches."""
         self.asked: Asked
@@ -134,11 +137,21 @@ class StreamMachine:
         if state is not None:
             self._restore(state)
         self._dedupe = DedupeWindow(self.store, self.rules.duplicate_window)
-        self._expiry = Expiry(self.store, self.rules)
+        try:
+            self.guard = RetentionGuard(self.store, self.rules, self._floor_of)
+        except GuardRowError as error:
+            raise StateError(f"stream {self.name}: {error}") from error
+        self._expiry = Expiry(self.store, self.rules, self.guard)
         self._schedules = Schedules(self.store)
         try:
             self._jobs = Jobs(
-                self.store, self.rules, self._removed, self._purged, self._wanted, lambda: self.consumer_count
+                self.store,
+                self.rules,
+                self._removed,
+                self._purged,
+                self._wanted,
+                lambda: self.consumer_count,
+                self.guard,
             )
             self.asked = Asked(self.store)
             self.fast = FastRows(self.store)
@@ -164,6 +177,7 @@ class StreamMachine:
         except CommandError as error:
             self.malformed = error
             return self.refuse(index, term, command)
+        kept_from = self.guard.kept_from if self.rules.guard is not None else 0
         if isinstance(decoded, Publish):
             base = max(decoded.ts, self.clock + 1)
             result: Result = self._admission.admit(decoded.batch, base)
@@ -192,6 +206,8 @@ class StreamMachine:
             self._follow_jobs()
         if self._extension is not None and self.store.blocks.first_seq != self._first_seq:
             self._extension.trimmed()
+        if self.rules.guard is not None:
+            self._follow_guard(index, kept_from)
         if self.fast.by_id:
             self.fast.forget(self.clock)
         if self._parts.pieces and not isinstance(decoded, BatchPart):
@@ -250,7 +266,9 @@ class StreamMachine:
     @property
     def next_expiry(self) -> int | None:
         """Time (Unix nanoseconds) at which the leader should propose EXPIRE; None when nothing will expire."""
-        return self._expiry.next_due()
+        due = self._expiry.next_due()
+        given_up = self.guard.next_due if self.rules.guard is not None else None
+        return due if given_up is None else given_up if due is None else min(due, given_up)
 
     @property
     def next_ttl(self) -> int | None:
@@ -312,7 +330,7 @@ class StreamMachine:
     def _admit_by(self, rules: StreamRules, last_msg_id: bytes) -> None:
         self.tracks_sources = tracks_sources(self.store, rules)
         self._staging = Staging(
-            rules, self.store, self._dedupe, self._expiry, self._schedules,
+            rules, self.store, self._dedupe, self._expiry, self._schedules, self.guard,
             tracks=self.tracks_sources, last_msg_id=last_msg_id, on_append=self._on_append,
             on_stored=self._extension.stored if self._extension is not None and rules.retention == INTEREST else None,
         )  # fmt: skip
@@ -448,6 +466,7 @@ class StreamMachine:
 
     def _expire(self, command: Expire | UpdateConfig) -> int:
         """Expires messages by the command's own time, not `clock`: one stamped in the future must not end all."""
+        self.guard.follow_age(command.ts)
         removed, markers = self._expiry.run(command.ts)
         self._store_own(markers)
         return removed
@@ -484,6 +503,24 @@ class StreamMachine:
     def _wanted(self, seq: int, subject: bytes) -> bool:
         return self._extension is not None and self._extension.wanted(seq, subject)
 
+    def _floor_of(self, consumer: str) -> int | None:
+        return self._extension.floor_of(consumer) if self._extension is not None else None
+
+    def _follow_guard(self, index: int, kept_from: int) -> None:
+        """Lets the limits remove what the command at `index` has freed: the guard held it from `kept_from` on."""
+        self.guard.follow_bytes(self.clock)
+        while 0 < kept_from < (free := self.guard.kept_from):
+            self._jobs.limit(index, GUARD_JOB, per_subject=self._may_exceed_per_subject, at=kept_from)
+            kept_from = free
+            if self._extension is not None:
+                self._extension.trimmed()  # which may free more
+        self._follow_jobs()
+
+    @property
+    def _may_exceed_per_subject(self) -> bool:
+        limit = self.rules.max_msgs_per_subject
+        return bool(limit) and self.store.messages - self.store.num_subjects >= limit
+
     def _follow_jobs(self) -> None:
         """Makes staging respect the present jobs; called after their number changed."""
         self._staging.within = self._jobs.within if self._jobs else None
@@ -517,7 +554,7 @@ class StreamMachine:
         old, self.rules = self.rules, rules
         if rules.duplicate_window != self._dedupe.window:
             self._dedupe.set_window(rules.duplicate_window)
-        self._expiry.rules = self._jobs.rules = rules
+        self._expiry.rules = self._jobs.rules = self.guard.rules = rules
         self._cursors.keep(rules.links)
         self._admit_by(rules, self._staging.last_msg_id)
         if self._extension is not None:
@@ -526,9 +563,9 @@ class StreamMachine:
 
     def _shrink(self, index: int, old: StreamRules) -> int:
         """Enforces limits that are narrower than those of `old`. Returns how many messages were removed."""
-        rules, store = self.rules, self.store
+        rules = self.rules
         limit, before = rules.max_msgs_per_subject, old.max_msgs_per_subject
-        lower = bool(limit) and (not before or old.restoring or limit < before)
+        lower = bool(limit) and (not before or old.restoring or limit < before or old.guard not in (None, rules.guard))
         if not rules.evicts and not lower:
             return 0
-        return self._jobs.limit(index, per_subject=lower and store.messages - store.num_subjects >= limit)
+        return self._jobs.limit(index, per_subject=lower and self._may_exceed_per_subject)

@@ -86,7 +86,7 @@ class MessageAdmission:
             batch, self._grown = mapped(batch, self.rules.subject_transform, base)
         if self._dedupe.window and batch.has_headers:
             self._dedupe.advance(base, first_seq)
-        fits = self._takes_all or self._fits_whole(batch)
+        fits = self._takes_all or self._fits_whole(batch, base)
         if fits and (gate is None or gate.open) and not self._grown:
             ids = self._new_ids(batch, first_seq) if batch.has_headers else []
             if ids is not None:
@@ -126,7 +126,11 @@ class MessageAdmission:
         if dedupe is not None:
             dedupe.advance(base, first_seq or store.last_seq + 1)
         inert = dedupe is None and not staging.has_effects
-        if self._fits_whole(batch) and not grown and (inert or not batch.has_headers or not batch.may_hold(FIELD)):
+        if (
+            self._fits_whole(batch, base)
+            and not grown
+            and (inert or not batch.has_headers or not batch.may_hold(FIELD))
+        ):
             seq = first_seq or store.last_seq + 1
             last_id = nats_fields(batch.headers_of(batch.count - 1)).get(b"Nats-Msg-Id")
             staging.store(batch, seq, base, [(seq + batch.count - 1, last_id)] if last_id else [])
@@ -145,8 +149,11 @@ class MessageAdmission:
         staging.finish()
         return taken, error
 
-    def _fits_whole(self, batch: Batch) -> bool:
-        return checks.fits_whole(self.rules, batch, self._store.messages, self._store.byte_count)
+    def _fits_whole(self, batch: Batch, base: int) -> bool:
+        rules, store = self.rules, self._store
+        if rules.guard is not None and self.staging.guard.may_refuse(base, batch.record_bytes(memory=rules.memory)):
+            return False
+        return checks.fits_whole(rules, batch, store.messages, store.byte_count)
 
     def _new_ids(self, batch: Batch, first_seq: int) -> list[tuple[int, bytes]] | None:
         """(sequence, id) of the messages with a Nats-Msg-Id, if every message would be stored and none has another

@@ -23,6 +23,7 @@ from jetcluster.stream.apply import schedules
 from jetcluster.stream.apply.counters import CounterTotals, Made, Tally, written
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.expiry import Expiry
+from jetcluster.stream.apply.guard import RetentionGuard
 from jetcluster.stream.apply.schedules import Schedules
 from jetcluster.stream.fields import KV_OPERATION, appended, parse_ttl
 from jetcluster.stream.ports import Counted, Message
@@ -46,6 +47,7 @@ class Staging:
 
     def __init__(
         self, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules,
+        guard: RetentionGuard,
         *, tracks: bool, last_msg_id: bytes, on_append: OnAppend | None, on_stored: OnStored | None,
     ) -> None:  # fmt: skip
         """`tracks`: `counters.tracks_sources`."""
@@ -54,6 +56,7 @@ class Staging:
         self._dedupe = dedupe
         self._expiry = expiry
         self._schedules = due
+        self.guard = guard
         self.has_effects = rules.allow_msg_ttl or rules.allow_msg_schedules or rules.allow_rollup_hdrs
         """Headers may have effects: an expiry, a schedule, a purge."""
         self._batch: Batch
@@ -123,7 +126,7 @@ class Staging:
         self._staged.append(i)
         if changed:
             self._changed[i] = message
-        if self._rules.max_bytes:
+        if self._rules.max_bytes or self._rules.guard is not None:
             self._bytes += record_size(message, memory=self._rules.memory)
         self._last[subject] = (seq, self._last.get(subject, (0, 0))[1] + 1)
         if tally is not None:
@@ -205,6 +208,13 @@ class Staging:
         message = self._store.queries.next_by_subject(subject, 0)
         return None if message is None else (message.subject, message.headers, message.payload)
 
+    def holds_oldest(self, subject: bytes) -> bool:
+        """True when the first stored message of a literal subject must not go: it waits for the retention guard."""
+        if self._rules.guard is None:
+            return False
+        message = self._store.queries.next_by_subject(subject, 0)
+        return message is not None and self.guard.holds(message.seq)
+
     def _settle(self) -> None:
         """Stores the staged messages if that might evict older ones, which a look at the store must not see."""
         rules = self._rules
@@ -239,9 +249,9 @@ class Staging:
         if self._on_stored is not None:
             self._on_stored(first_seq, seq - 1)  # before the limits: an unwanted message must evict none
         if within is not None:
-            self._store.enforce(0, 0, self._rules.kept_per_subject, within)
+            self._store.enforce(0, 0, self._rules.kept_per_subject, within, below=self.guard.kept_from)
         elif self._rules.evicts:
-            enforce(self._store, self._rules, batch.subjects)
+            enforce(self._store, self._rules, batch.subjects, self.guard.kept_from)
         if ids is None:
             return
         self.last_msg_id = ids[-1][1] if ids and ids[-1][0] == seq - 1 else b""
@@ -286,11 +296,12 @@ class Staging:
         return appended(header_block.remove(headers, b"Nats-TTL"), b"Nats-TTL", b"%d" % least)
 
 
-def enforce(store: BlockStore, rules: StreamRules, subjects: list[bytes]) -> int:
-    """Evicts messages beyond the limits; in a discard-new stream only those of the limit per subject."""
+def enforce(store: BlockStore, rules: StreamRules, subjects: list[bytes], below: int) -> int:
+    """Evicts messages below `below` that are beyond the limits; in a discard-new stream only those of the limit per
+    subject."""
     max_msgs = 0 if rules.discard_new else rules.max_msgs
     max_bytes = 0 if rules.discard_new else rules.max_bytes
-    return store.enforce(max_msgs, max_bytes, rules.kept_per_subject, subjects)
+    return store.enforce(max_msgs, max_bytes, rules.kept_per_subject, subjects, below=below)
 
 
 def record_size(message: Message, *, memory: bool) -> int:

@@ -8,8 +8,8 @@ understand it. Malformed bytes of a known kind (`CommandError`) are refused by a
 later version may give a known kind another meaning only with a flag, which a leader sets when all replicas of the
 stream understand it (`levels`).
 
-The only flag is NAMED, on commands that must not be carried out twice: the number of the request, u64, precedes the
-body (`asked`).
+The flag NAMED is on commands that must not be carried out twice: the number of the request, u64, precedes the body
+(`asked`). GUARDED is on an UPDATE_CONFIG with a `retention_guard`, which a version without guards must not carry out.
 
 A command that may remove many messages removes a bounded number, and leaves a job (`jobs`) that CONTINUE carries on.
 """
@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from jetcluster.errors import PeerError
+from jetcluster.model import retention_guard
 from jetcluster.records import NamedTuple
 from jetcluster.store.batch import Batch, BatchError, UnknownBatchError
 from jetcluster.stream.log import bodies
@@ -61,6 +62,7 @@ KINDS: Final = frozenset(
 """The kinds that this version knows; the extension knows its own."""
 
 NAMED: Final = 1
+GUARDED: Final = 2
 _MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
 
 HEAD: Final = struct.Struct("<BBQ")
@@ -302,7 +304,8 @@ def encode_sourced(ts: int, body: bytes) -> bytes:
 
 
 def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0) -> bytes:
-    return HEAD.pack(UPDATE_CONFIG, 0, ts) + _U64.pack(revision) + dump_config(config)
+    flags = GUARDED if config.get(retention_guard.FIELD) is not None else 0
+    return HEAD.pack(UPDATE_CONFIG, flags, ts) + _U64.pack(revision) + dump_config(config)
 
 
 def encode_extended(ts: int, kind: int, body: bytes) -> bytes:
@@ -360,7 +363,7 @@ def decode(command: bytes) -> Command:
         raise UnknownCommandError(f"kind {kind}")
     if ts > LATEST_TIME:
         raise CommandError(f"time {ts}")
-    if flags and (flags != NAMED or kind not in _MAY_BE_NAMED):
+    if flags and (flags, kind) != (GUARDED, UPDATE_CONFIG) and (flags != NAMED or kind not in _MAY_BE_NAMED):
         raise UnknownCommandError(f"kind {kind} with unknown flags {flags:#x}")
     if flags & NAMED:
         if len(command) < HEAD.size + _U64.size:

@@ -13,13 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-LEVEL: Final = 5
+LEVEL: Final = 6
 """This version's level. 3: leases (`raft.node_state.LEASES_LEVEL`)."""
 ORDER_PER_KEY_LEVEL: Final = 4
 """Lowest level of a server that knows the ops of consumers with order per key. Only such a consumer has them, and its
 owner delivers nothing while a member of the group is older."""
 DEAD_LETTER_LEVEL: Final = 5
 """Lowest level of a server that knows the ops of dead letters. Only a consumer with `dead_letter` has them."""
+RETENTION_GUARD_LEVEL: Final = 6
+"""Lowest level of a server that knows UPDATE_CONFIGs with the flag GUARDED. A leader proposes none while a member of
+the group is older."""
 MANY_MEMBERS_LEVEL: Final = 2
 """Lowest level of a server that can read a configuration of more than `raft.membership.NARROW_MEMBERS`."""
 

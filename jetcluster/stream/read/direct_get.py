@@ -241,7 +241,7 @@ class DirectGet:
     def _batch(self, request: GetRequest, proof: bytes) -> Answer:
         store = self.store
         filter = request.next_by_subj or b">"
-        view = store.view(filter, max(_start(store, request), store.first_seq))
+        view = store.view(filter, max(start_of(store, request), store.first_seq))
         first = view.first()
         if first is None:
             return _with_proof(NOT_FOUND, proof)
@@ -414,9 +414,9 @@ def find_one(store: BlockStore, request: GetRequest) -> Msg | None:
     if request.last_by_subj:
         return store.queries.last_by_subject(request.last_by_subj)
     if request.next_by_subj:
-        return store.queries.next_by_subject(request.next_by_subj, max(_start(store, request), store.first_seq))
+        return store.queries.next_by_subject(request.next_by_subj, max(start_of(store, request), store.first_seq))
     if request.start_time is not None:
-        return store.queries.next_by_subject(b">", _start(store, request))
+        return store.queries.next_by_subject(b">", start_of(store, request))
     return store.get(request.seq)
 
 
@@ -425,7 +425,7 @@ def preparing(store: BlockStore, request: GetRequest) -> Steps[None] | None:
     wanted = request.last_by_subj or request.next_by_subj
     if is_literal(wanted) or wanted == b">":
         return None
-    return store.queries.preparing((wanted,), max(_start(store, request), 1) if request.batch else 0)
+    return store.queries.preparing((wanted,), max(start_of(store, request), 1) if request.batch else 0)
 
 
 def _after(
@@ -458,7 +458,8 @@ def _with_info(block: bytes, info: bytes) -> bytes:
     return block[:cut] + info + block[cut:] if block else b"NATS/1.0\r\n" + info + b"\r\n"
 
 
-def _start(store: BlockStore, request: GetRequest) -> int:
+def start_of(store: BlockStore, request: GetRequest) -> int:
+    """The sequence from which on a request wants messages."""
     return store.seq_at_time(request.start_time) if request.start_time is not None else request.seq
 
 

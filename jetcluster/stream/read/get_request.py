@@ -39,6 +39,8 @@ class GetRequest:
     up_to_seq: int = 0
     up_to_time: int | None = None
     no_hdr: bool = False
+    msg_id_prefixes: list[bytes] = field(default_factory=list)
+    """Our own, of MSG.GET only: which messages have such an id (`id_search`)."""
     fresh: Freshness = ANY
     """The freshness that the object asks for, without headers."""
     given: list[str] = field(default_factory=list)
@@ -92,6 +94,7 @@ class GetRequest:
             or (timed and self.seq)
             or (self.next_by_subj and self.multi_last)
             or (self.up_to_seq and self.up_to_time is not None)
+            or self.msg_id_prefixes
         )
 
 
@@ -155,4 +158,5 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "up_to_seq": ("up_to_seq", _unsigned),
     "up_to_time": ("up_to_time", _time),
     "no_hdr": ("no_hdr", _flag),
+    "msg_id_prefixes": ("msg_id_prefixes", _texts),
 }

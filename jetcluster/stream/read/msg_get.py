@@ -22,7 +22,7 @@ from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 from jetcluster.stream.read import freshness
-from jetcluster.stream.read.direct_get import find_one
+from jetcluster.stream.read.direct_get import find_one, start_of
 from jetcluster.stream.read.freshness import FreshnessError
 from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
@@ -107,6 +107,11 @@ def decode(payload: bytes, headers: bytes = b"", *, strict: bool = True) -> GetR
     single = request.seq or request.last_by_subj or request.next_by_subj or request.start_time is not None
     if request.batch > 0 or request.max_bytes > 0 or not single or _conflicts(request):
         raise errors.by_code(10003)
+    if request.msg_id_prefixes:
+        from jetcluster.stream.read import id_search  # what few requests need does not slow down a start
+
+        if not id_search.is_sound(request):
+            raise errors.by_code(10003)
     return request
 
 
@@ -121,6 +126,14 @@ def found(store: BlockStore, request: GetRequest) -> Msg:
     if message is None:
         raise errors.by_code(10037)
     return message
+
+
+def search(store: BlockStore, request: GetRequest) -> Steps[bytes]:
+    """The JSON response to a request with `msg_id_prefixes`. Raises DamagedError."""
+    from jetcluster.stream.read import id_search
+
+    found = yield from id_search.search(store, start_of(store, request), request)
+    return b'{"type":"%b","msg_ids":%b}' % (RESPONSE_TYPE.encode(), found.encode())
 
 
 def rendering(message: Msg, *, no_headers: bool) -> Steps[bytes]:

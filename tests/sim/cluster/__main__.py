@@ -2,7 +2,8 @@
 `--count N [--start N] [--workers W] [--seconds S] [--record]` runs many, both with `--only WORKLOAD...` if only these
 are to be drawn, `--faults FAULT...` if these are to be there, and `--wider` for all there are (`nemesis.WIDE`);
 `--corpus` runs those that once failed, `--each [--start N]` two seeds for each workload, with all faults.
-`--replay-check N [--start N]` runs each seed twice, in two processes, and compares all that they did."""
+`--replay-check N [--start N]` runs each seed twice, in two processes, and compares all that they did. With `--cipher`
+the servers of `--seed` and `--count` have encrypted stores (in one process: not with `--workers`)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from testkit.sim.layout import Encryption
 from tests.sim.cluster import apart, batch, causes, replay
 from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario, each
@@ -33,9 +35,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no more are begun after so long")
+    parser.add_argument("--cipher", default="", help="all stores are encrypted with this one (aes, chachapoly)")
     parser.add_argument("--quiet", action="store_true", help="print the seeds that fail only")
     parser.add_argument("--record", action="store_true", help="add what was run to totals.toml")
     arguments = parser.parse_args()
+    Encryption.cipher = arguments.cipher
     only = None if arguments.only is None else tuple(arguments.only)
     drawing = batch.Drawing(only, tuple(arguments.faults), arguments.wider)
     if arguments.seed is not None:

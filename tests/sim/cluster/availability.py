@@ -10,7 +10,7 @@ from typing import Any
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.machine import UPTIME, Machine
-from tests.sim.cluster.invariants import Replica, replicas
+from tests.sim.cluster.invariants import Replica, jetstream_of, replicas
 
 EVERY = 0.5
 """Seconds between two looks."""
@@ -46,6 +46,14 @@ class Majorities:
         configs = [one.group.log.config for one in found]
         sets = {voters for config in configs for voters in (config.voters, config.outgoing) if voters}
         return all(self._is_quorum(voters, whole) for voters in sets)
+
+    def can_serve(self, found: list[Replica], well: set[str]) -> bool:
+        """`has_one`, of servers that know which streams there are. Who has started again hears that from the meta
+        group, and serves no stream while that has no majority (docs/membership/rescue.md), although it may lead one."""
+        metas = [one for one in replicas(self._deployment) if one.stream is None]
+        knowing = {name for name in well if jetstream_of(self._deployment.machines[name]).known.current}
+        told = self.has_one([one for one in metas if one.cluster == found[0].cluster], well)
+        return self.has_one(found, well if told else knowing)
 
     def _is_quorum(self, voters: Any, whole: dict[str, Machine]) -> bool:
         machines = [whole[voter] for voter in voters if voter in whole]

@@ -6,8 +6,10 @@ Texts are unique: each stands for one message that somebody sent.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from jetcluster.pipeline.checkers import fresh
 from testkit.sim.deployment import Violation
@@ -381,23 +383,65 @@ class InTurn:
         self._out.add(seq)
 
 
+class Letter(NamedTuple):
+    """A stored dead letter."""
+
+    target: str
+    """What its subject begins with: the one that the consumer had at a time."""
+    id: str
+    text: str
+
+
 class Letters:
     """Dead letters of a consumer that gives messages up: one for each message that nobody acknowledged, and at most one
-    for any."""
+    for any; one more for each reset of the consumer, and where another subject was given to it."""
 
     def __init__(self) -> None:
         self._acking: set[str] = set()
+        self.resets = 0
+        """Resets of the consumer that may have happened."""
 
     def acking(self, text: str) -> None:
         """An ack goes out, which may count or not."""
         self._acking.add(text)
 
-    def complete(self, stored: Iterable[str], letters: list[str]) -> None:
+    def complete(self, stored: Iterable[str], letters: list[Letter]) -> None:
         """`stored`: of the stream that is empty now; `letters`: of the stream that has them."""
-        twice = sorted({text for text in letters if letters.count(text) > 1})
+        keys = Counter((letter.target, letter.id) for letter in letters)
+        twice = sorted({letter.text for letter in letters if keys[letter.target, letter.id] > 1})
         require(not twice, f"more than one letter: {twice[:10]}")
-        lost = sorted(set(stored) - self._acking - set(letters))
+        times = Counter((letter.target, letter.text) for letter in letters)
+        often = sorted(text for (_, text), count in times.items() if count > 1 + self.resets)
+        require(not often, f"more letters than times it was given up: {often[:10]}")
+        lost = sorted(set(stored) - self._acking - {letter.text for letter in letters})
         require(not lost, f"given up without a letter: {lost[:10]}")
+
+
+class Guarded:
+    """A stream whose limits wait for an archive, and what a job has archived of it: together all that was acknowledged,
+    and between them no hole."""
+
+    def __init__(self) -> None:
+        self.archived: dict[int, str] = {}
+        self.end = 1
+        """The sequence at which the archive ends."""
+
+    def archive(self, end: int, found: dict[int, str]) -> None:
+        """All that the stream has from the archive's end up to `end` was read."""
+        self.archived |= found
+        self.end = end
+
+    def begins(self, first: int) -> None:
+        """The stream's first sequence, as it was seen before the archive's end."""
+        require(first <= self.end, f"the stream begins at {first}, and the archive ends at {self.end}")
+
+    def complete(self, acked: Mapping[int, str], stored: Mapping[int, str]) -> None:
+        """`stored`: of the stream in the end."""
+        both = {**stored, **self.archived}
+        lost = sorted(seq for seq, text in acked.items() if both.get(seq) != text)
+        require(not lost, f"removed before they were archived: {lost[:10]}")
+        differs = sorted(seq for seq in stored.keys() & self.archived.keys() if stored[seq] != self.archived[seq])
+        require(not differs, f"archived with another content: {differs[:10]}")
 
 
 class Ordered:

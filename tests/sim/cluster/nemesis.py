@@ -12,7 +12,7 @@ from random import Random
 
 from testkit.sim.deployment import Deployment
 from testkit.sim.machine import FEW
-from tests.sim.cluster import disk_faults, machine_faults, member_changes, server_changes
+from tests.sim.cluster import disk_faults, machine_faults, member_changes, server_changes, strangers
 
 AGREED = 0.5
 """Seconds by which wall clocks are off in the end: servers of which no majority agrees on the time lead nothing, and
@@ -43,6 +43,7 @@ FAULTS: dict[str, Fault] = {
         machine_faults.busy,
         machine_faults.little_memory,
         machine_faults.few_descriptors,
+        strangers.strangers,
         machine_faults.clock_jump,
         machine_faults.clock_drift,
         disk_faults.slow_disk,

@@ -43,6 +43,12 @@ ALWAYS = (
         ("Pulse",),
     ),
     Promise(
+        "what moves for balance rests before it moves again, and does not go back and forth "
+        "([balance](../membership/balance.md))",
+        "all",
+        ("Moves",),
+    ),
+    Promise(
         "no replica answers Direct Gets that has not what its stream had, or has heard of no commit for 20 s while "
         "another one leads and its machine reaches a majority",
         "all",
@@ -52,6 +58,12 @@ ALWAYS = (
         "no server ends by itself, and none meets an error that it did not expect, but for those of its disk",
         "all",
         ("Machine",),
+    ),
+    Promise(
+        "what moves for balance rests before it moves again, and does not go back and forth "
+        "([balance](../membership/balance.md))",
+        "all",
+        ("Moves",),
     ),
     Promise(
         "what streams and consumers tell of themselves is the same after all servers have started again",

@@ -1,5 +1,6 @@
 """The judge of what clients see of a failure: a publish through each server, twice a second, of which one is
-acknowledged at least every three seconds, while a majority of the stream's servers is well and connected.
+acknowledged at least every three seconds, while a majority of the stream's servers is well and connected, and knows of
+the stream or can be told of it.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Pulse(Workload):
     def look(self) -> None:
         """Raises Violation."""
         found = [one for one in replicas(self.deployment) if _is_pulse(one.stream) and one.cluster == "sim"]
-        if not found or not self._majorities.has_one(found, self._majorities.well()):
+        if not found or not self._majorities.can_serve(found, self._majorities.well()):
             self.last = self.now
             return
         gap = self.now - self.last

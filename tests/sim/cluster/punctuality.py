@@ -35,7 +35,10 @@ class Punctuality:
         self._wrong = 0.0
         """Seconds by which a clock of the cluster was wrong, at most."""
         self._troubles: list[list[float]] = []
-        """Times in which nobody led who is well and could commit: [begin, end], the last one perhaps not over."""
+        """Times in which nobody led who is well, could commit, and knew of the stream: [begin, end], the last one
+        perhaps not over. A server that has started again serves no stream before the meta group tells it which there
+        are, and while that has no majority nobody does (docs/membership/rescue.md); how long it takes otherwise is
+        judged by `pulse.py`."""
         self._paces: list[tuple[float, float]] = []
         """(from when on, by what factor the slowest disk takes longer than usual), up to the next one. Remembered: an
         exam makes disks quick before this judges what was late before."""
@@ -70,7 +73,7 @@ class Punctuality:
         if not leaders or not self._majorities.has_one(found, well):
             return False
         newest = max(leaders, key=lambda one: int(one.group.term))
-        return newest.machine.name in well and bool(newest.group.ready)
+        return newest.machine.name in well and bool(newest.stream.leading)
 
     @property
     def early(self) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import importlib
 import time
 import traceback
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -16,9 +16,11 @@ from random import Random
 from testkit.native import one_description, python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, Server
+from testkit.sim.loop import quietly_collected
 from tests.sim.cluster import liveness, nemesis, replicas, second_look, server_changes, small
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
+from tests.sim.cluster.moves import Moves
 from tests.sim.cluster.pulse import Pulse
 from tests.sim.cluster.readers import Readers
 from tests.sim.cluster.scenario import Scenario
@@ -100,16 +102,13 @@ def run_seed(
     gc.disable()  # when it looks depends on the process; nothing may hang on that
     try:
         with (
+            quietly_collected() if collect else contextlib.nullcontext(),
             one_description(),
             python_alone(pure=seed % 2 == 1 if pure is None else pure),
             small.scaled(small=result.scenario.small),
         ):
             _run_and_tell(result, trace or wire, wire)
     finally:
-        if collect:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # tasks of processes that are gone are never finished
-                gc.collect()
         if collecting:
             gc.enable()
     result.cpu = time.process_time() - began
@@ -173,12 +172,15 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         Invariants(deployment).begin()
         availability.begin()
         Readers(deployment).begin()
+        moves = Moves(deployment)
+        moves.begin()
         tasks = [
             deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
         ]
         control = deployment.client("nemesis")
         raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
         deployment.run_until_done(deployment.spawn(control, raging, "the faults"), FAULTS)
+        moves.calm()
         deployment.spawn(control, liveness.supervise(deployment), "the supervisor")
         deployment.spawn(
             control, server_changes.tidy(deployment, Random(f"administrator {scenario.seed}")), "the administrator"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 
 import pytest
 
 from jetcluster.budget import LoopBudget, Steps
 from testkit.sim.deployment import Deployment
+from testkit.sim.loop import quietly_collected
 from testkit.sim.machine import Machine
 from testkit.twins.storage.threads import LATE, START
 
@@ -135,3 +138,35 @@ def test_a_thread_begins_soon_or_after_others_and_the_loop_goes_on_meanwhile(
     deployment.run_until_done(deployment.spawn(loop, work()), 120.0)
     slow = [seconds for seconds in late if seconds > 2 * START]
     assert len(late) == 60 and 1 <= len(slow) <= 20 and max(late) <= LATE
+
+
+def test_a_task_of_a_killed_process_does_nothing_more_and_its_end_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+    told: list[object] = []
+    over = False
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(1.0)
+        finally:
+            ended.append(over)
+            await asyncio.sleep(1.0)
+
+    def simulate() -> None:
+        deployment = Deployment(1, ())
+        deployment.client("a")
+        machine = deployment.clients["a"]
+        assert machine.loop is not None
+        machine.loop.create_task(work())
+        deployment.run(0.5)
+        machine.kill()
+        deployment.run(5.0)
+        gc.collect()  # as it may come at any time where it is not turned off
+        deployment.run(5.0)
+
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    with quietly_collected():
+        simulate()
+        over = True
+    assert ended == [True]
+    assert told == []

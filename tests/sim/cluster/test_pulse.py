@@ -8,8 +8,10 @@ import pytest
 
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Msg
-from tests.sim.cluster.availability import SLOWEST
+from tests.sim.cluster.availability import SLOWEST, Majorities
+from tests.sim.cluster.invariants import replicas
 from tests.sim.cluster.pulse import LONGEST, SLOWED, Pulse
+from tests.sim.cluster.run import started
 
 pytestmark = pytest.mark.sim
 
@@ -53,6 +55,33 @@ def test_where_no_majority_is_well_no_ack_is_owed(deployment: Deployment, pulse:
         deployment.machines[name].pause()
     deployment.run(3 * LONGEST)
     assert pulse.longest < 1.0
+
+
+def test_who_started_again_counts_once_somebody_can_tell_it_of_its_streams() -> None:
+    deployment = started("five")
+    pulse = Pulse(deployment, Random(1))
+    deployment.run_until_done(deployment.spawn(pulse.loop, pulse.prepare()), 30.0)
+    found = [one for one in replicas(deployment) if one.stream is not None]
+    here = [one.machine for one in found]
+    rest = [machine for machine in deployment.machines.values() if machine not in here]
+
+    def judged() -> tuple[bool, bool]:
+        majorities = Majorities(deployment)
+        now = [one for one in replicas(deployment) if one.stream is not None]
+        return majorities.has_one(now, majorities.well()), majorities.can_serve(now, majorities.well())
+
+    for machine in (*rest, here[0]):
+        machine.kill()
+    deployment.run(8.0)
+    assert judged() == (True, True), "two of three, which know of the stream; the meta group has two of five"
+    here[1].kill()
+    here[1].start()
+    deployment.run(8.0)
+    assert judged() == (True, False)
+    rest[0].start()
+    deployment.run(8.0)
+    assert judged() == (True, True)
+    deployment.close()
 
 
 def test_slow_disks_have_longer(deployment: Deployment) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from testkit.sim.deployment import Deployment
 from testkit.twins.storage.sim_disk import TAIL
+from tests.sim.cluster.invariants import jetstream_of, replicas
 from tests.sim.cluster.punctuality import AGREED, EVERY, SLACK, SYNCS, Punctuality
 from tests.sim.cluster.workloads.times import Times
 
@@ -47,6 +48,19 @@ def test_who_cannot_be_led_is_late_until_it_is(deployment: Deployment) -> None:
     for due in (began + 4.5, began + 9.0):
         assert resumed + SLACK - 2 * EVERY < punctuality.latest(due) < resumed + 6.0
     assert punctuality.latest(now) < now + 1.1 * SLACK, "it is led again"
+
+
+def test_a_leader_that_does_not_know_which_streams_there_are_excuses_too(deployment: Deployment) -> None:
+    punctuality = begun(deployment)
+    leader = next(one for one in replicas(deployment) if one.stream is not None and one.stream.leading)
+    known = jetstream_of(leader.machine).known
+    due = deployment.scheduler.now
+    known.current = False  # as after a start, while the meta group has no majority
+    deployment.run(5.0)
+    known.current = True
+    knew = deployment.scheduler.now
+    deployment.run(5.0)
+    assert knew + SLACK - 2 * EVERY < punctuality.latest(due) < knew + SLACK + 2 * EVERY
 
 
 @pytest.mark.parametrize("wrong", [0.5, -20.0])

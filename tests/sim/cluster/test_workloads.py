@@ -164,12 +164,33 @@ def ordered() -> judges.Ordered:
     return history
 
 
+def guarded() -> judges.Guarded:
+    """The first two are archived; the third is there."""
+    history = judges.Guarded()
+    history.archive(3, {1: "a", 2: "b"})
+    history.begins(3)
+    history.complete({1: "a", 2: "b", 3: "c"}, {2: "b", 3: "c"})
+    return history
+
+
 def letters() -> judges.Letters:
     """Somebody acknowledged b."""
     history = judges.Letters()
     history.acking("b")
-    history.complete(["a", "b"], ["a"])
-    history.complete(["a", "b"], ["a", "b"])
+    history.complete(["a", "b"], sent("a"))
+    history.complete(["a", "b"], sent("a", "b"))
+    return history
+
+
+def sent(*texts: str, target: str = "dead", given_up: int = 1) -> list[judges.Letter]:
+    return [judges.Letter(target, f"{text}:{given_up}", text) for text in texts]
+
+
+def reset() -> judges.Letters:
+    """The consumer was reset once: a may have been given up twice."""
+    history = letters()
+    history.resets += 1
+    history.complete(["a", "b"], sent("a") + sent("a", given_up=2))
     return history
 
 
@@ -302,7 +323,16 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: (history := in_turn(), history.settling(2), history.take(3, "b")),
     ],
     time_judges.Firings: [lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:25.000000Z"})],
-    judges.Letters: [lambda: letters().complete(["a", "b"], ["a"]), lambda: letters().complete(["a", "b"], ["b", "a"])],
+    judges.Letters: [
+        lambda: letters().complete(["a", "b"], sent("a")),
+        lambda: letters().complete(["a", "b"], sent("b", "a")),
+        lambda: letters().complete(["a", "b"], sent("a") + sent("a", target="buried")),
+    ],
+    judges.Guarded: [
+        lambda: guarded().complete({1: "a", 3: "c"}, {3: "c"}),
+        lambda: guarded().complete({2: "b"}, {}),
+        lambda: guarded().begins(1),
+    ],
     judges.Places: [lambda: judges.Places.placed("S", ZONED, 2, (), "az:")],
     time_judges.Repeats: [lambda: time_judges.Repeats(2).fired("n1", [(10.1, 12.0), (12.0, 14.0), (19.9, 20.0)])],
     time_judges.Lifetimes: [
@@ -478,9 +508,20 @@ PLANTED: dict[type, dict[str, Plant]] = {
         ),
         "of another key": lambda: in_turn().take(1, "b"),
     },
+    judges.Guarded: {
+        "a hole": lambda: guarded().begins(4),
+        "removed too soon": lambda: guarded().complete({3: "c"}, {}),
+        "archived is another": lambda: guarded().complete({2: "x"}, {}),
+        "both, and they differ": lambda: guarded().complete({}, {2: "x"}),
+    },
     judges.Letters: {
-        "none": lambda: letters().complete(["a", "b", "c"], ["a"]),
-        "two": lambda: letters().complete(["a", "b"], ["a", "b", "b"]),
+        "none": lambda: letters().complete(["a", "b", "c"], sent("a")),
+        "two": lambda: letters().complete(["a", "b"], sent("a", "b", "b")),
+        "two of one id after a reset": lambda: reset().complete(["a", "b"], sent("a", "a")),
+        "given up again without a reset": lambda: letters().complete(["a"], sent("a") + sent("a", given_up=2)),
+        "given up more often than it was reset": lambda: reset().complete(
+            ["a"], sent("a") + sent("a", given_up=2) + sent("a", given_up=3)
+        ),
     },
     time_judges.Lifetimes: {
         "gone too early": lambda: lifetimes().look(1, 13.0, 13.5, False, 1.0, later),

@@ -118,6 +118,7 @@ async def test_a_message_is_answered_as_by_the_general_way(payload: bytes, prefi
         (b'{"last_by_subj":"s.*"}', b""),  # may take long
         (b'{"seq":5}', b""),  # a thousand header lines
         (b'{"seq":1}' + b" " * 1024, b""),
+        (b'{"seq":1,"next_by_subj":"s.1","msg_id_prefixes":["a"]}', b""),
         (b'{"seq":1}', block("Nats-Required-Api-Level: 99")),
     ],
 )

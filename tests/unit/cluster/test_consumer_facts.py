@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.cluster import consumer_facts as taken
+from jetcluster.consumer.state.letters import Letter, WaitingLetters
 
 SECOND = 10**9
 NOW = 1000 * SECOND
@@ -22,13 +23,17 @@ def consumer(**changed: Any) -> tuple[Any, Any]:
     view = SimpleNamespace(delivered_sseq=0, ack_pending=0, redelivered=0)
     state = SimpleNamespace(
         cid=1, name="C", rules=rules, view=lambda: view, exhausted=SimpleNamespace(keys={}), delivered_sseq=0,
-        delivered_at=0, acked_at=0, last_per_subject_upto=0,
+        letters=WaitingLetters(), delivered_at=0, acked_at=0, last_per_subject_upto=0,
     )  # fmt: skip
     for name, value in changed.items():
         place = next(one for one in (rules, view, state) if hasattr(one, name))
         setattr(place, name, value)
     owner = SimpleNamespace(
-        num_waiting=1, push_bound=False, selection=SimpleNamespace(in_flight=2), withheld=lambda now: "replay"
+        num_waiting=1,
+        push_bound=False,
+        letter_trouble="full",
+        selection=SimpleNamespace(in_flight=2),
+        withheld=lambda now: "replay",
     )
     store = SimpleNamespace(
         last_seq=5, view=lambda one, start: SimpleNamespace(first=lambda: SimpleNamespace(ts=NOW - 60 * SECOND))
@@ -53,6 +58,17 @@ def test_a_consumer_whose_messages_wait() -> None:
     found = taken.consumer_facts(*consumer(delivered_at=NOW - 30 * SECOND, acked_at=NOW - 20 * SECOND), "n1", NOW)
     assert found is not None
     assert (found.delivered, found.acked) == (30.0, 20.0)
+
+
+def test_dead_letters_that_wait_though_the_consumer_gets_on() -> None:
+    letters = WaitingLetters()
+    busy: dict[str, Any] = {"delivered_sseq": 5, "letters": letters}
+    assert taken.consumer_facts(*consumer(**busy), "n1", NOW) is None
+    letters.add(3, Letter(1, 5, NOW - 70 * SECOND))
+    letters.add(2, Letter(1, 5, NOW - 60 * SECOND))
+    found = taken.consumer_facts(*consumer(**busy), "n1", NOW)
+    assert found is not None
+    assert (found.letters, found.letters_oldest, found.letters_error) == (2, 70.0, "full")
 
 
 def test_the_subject_of_a_push_consumer() -> None:

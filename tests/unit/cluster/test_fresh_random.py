@@ -199,7 +199,7 @@ async def test_a_mirror_that_answers_everybody_without_a_leader_is_found(monkeyp
         return True
 
     monkeypatch.setattr(ReadConfirmations, "hold", hold)
-    await found(range(6))
+    await found(range(2, 8))
 
 
 async def found(seeds: range) -> None:

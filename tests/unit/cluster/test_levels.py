@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -11,10 +12,16 @@ from jetcluster.errors import ApiError
 from jetcluster.raft.api import RaftError
 from jetcluster.replica import replica_state, stream_replica
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, LEVEL, MANY_MEMBERS_LEVEL, ORDER_PER_KEY_LEVEL
+from jetcluster.stream.log.levels import (
+    DEAD_LETTER_LEVEL,
+    LEVEL,
+    MANY_MEMBERS_LEVEL,
+    ORDER_PER_KEY_LEVEL,
+    RETENTION_GUARD_LEVEL,
+)
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.consumers import SECOND, Puller, consumer, filled, owner, state
+from tests.unit.cluster.consumers import SECOND, Puller, consumer, filled, host, owned_by, owner, state
 
 
 @virtual_time
@@ -115,6 +122,68 @@ async def test_dead_letters_wait_while_an_older_server_is_there_that_came_later(
         await cluster.until(lambda: not state(cluster["A"]).letters and not state(cluster["A"]).pending, 60.0)
         assert cluster.leader("DEAD").replica("DEAD").store.messages == 2
         await cluster.equal("S")
+
+
+@virtual_time
+async def test_the_leader_refuses_ops_that_an_older_member_does_not_know_whoever_has_not_heard_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 2)
+        leader = await cluster.led("S")
+        home, old = cluster.followers("S")
+        wish = {"max_deliver": 1, "ack_wait": SECOND, "dead_letter": {"subject": "dead"}}
+        await consumer(leader, "c", **wish)
+        await owned_by(cluster, "c", home)
+        with monkeypatch.context() as patch:
+            patch.setattr(home.raft.levels, "heard", lambda peer, level: None)
+            old.raft.levels.own = DEAD_LETTER_LEVEL - 1
+            await cluster.until(lambda: leader.raft.levels.told(old.me) == old.raft.levels.own)
+            await Puller(home, "S", "c").fetch(2)
+            lost = host(home).turns.lost
+            await cluster.until(lambda: host(home).turns.lost > lost + 1, 10.0, "the leader refused it")
+            assert all(len(state(node).pending) == 2 and not state(node).letters for node in cluster)
+        await cluster.until(lambda: home.raft.levels.told(old.me) == old.raft.levels.own)
+        await asyncio.sleep(1)
+        lost = host(home).turns.lost
+        await cluster.never(lambda: host(home).turns.lost > lost, 5.0, "its owner waits by itself")
+        old.raft.levels.own = DEAD_LETTER_LEVEL
+        await cluster.until(lambda: all(len(state(node).letters) == 2 for node in cluster), 10.0)
+        await cluster.equal("S")
+
+
+@virtual_time
+async def test_a_retention_guard_waits_until_the_last_server_is_upgraded() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 3)
+        guard = {"retention_guard": {"consumer": "c", "max_bytes": 1 << 20, "max_age": 0, "discard": "new"}}
+        old = cluster.followers("S")[0]
+        old.raft.levels.own = RETENTION_GUARD_LEVEL - 1
+        others = [node for node in cluster if node is not old]
+        await cluster.until(lambda: all(n.raft.levels.told(old.me) == old.raft.levels.own for n in others))
+        for name in ("S", "T"):
+            with pytest.raises(ApiError, match="retention_guard requires a newer version"):
+                await cluster.create(name, **guard)
+        old.raft.levels.own = RETENTION_GUARD_LEVEL
+        await cluster.until(lambda: all(n.raft.levels.told(old.me) == RETENTION_GUARD_LEVEL for n in others))
+        await cluster.create("T", **guard)
+        assert cluster.leader("T").replica("T").machine.rules.guard is not None
+
+
+@virtual_time
+async def test_a_guard_goes_into_no_log_while_an_older_server_is_there_that_came_later() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        leader, old = cluster.leader("S"), cluster.followers("S")[0]
+        old.raft.levels.own = RETENTION_GUARD_LEVEL - 1
+        await cluster.until(lambda: leader.raft.levels.told(old.me) == old.raft.levels.own)
+        replica = leader.replica("S")
+        config = {**replica.assignment.config, "retention_guard": {"consumer": "c", "max_bytes": 1}}
+        newer = replace(replica.assignment, config=config, revision=replica.assignment.revision + 1)
+        replica.update(newer)
+        await cluster.never(lambda: replica.machine.rules.guard is not None, 5.0, "it could not apply it")
+        old.raft.levels.own = RETENTION_GUARD_LEVEL
+        await cluster.until(lambda: replica.machine.rules.guard is not None, 10.0)
 
 
 @virtual_time

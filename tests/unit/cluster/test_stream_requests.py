@@ -100,6 +100,19 @@ async def test_info_shows_a_node_that_is_away() -> None:
 
 
 @virtual_time
+async def test_every_node_gets_the_leaders_search_for_ids() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", subjects=["s.>"])
+        for number in range(1, 11):
+            await cluster["A"].publish(b"s.%d" % (number % 2), b"", b"NATS/1.0\r\nNats-Msg-Id: id:%d\r\n\r\n" % number)
+        for node in cluster:
+            for subject, expected in ((">", ["id:1", "id:10"]), ("s.1", ["id:1"]), ("s.*", ["id:1", "id:10"])):
+                wish = {"seq": 1, "next_by_subj": subject, "msg_id_prefixes": ["id:1"]}
+                answer = await ask(node, "msg_get", payload=json.dumps(wish), headers="")
+                assert json.loads(answer["response"])["msg_ids"] == {"searched": 10, "found": expected}
+
+
+@virtual_time
 async def test_msg_get_is_not_answered_by_a_leader_that_lost_its_majority() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")

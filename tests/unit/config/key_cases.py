@@ -20,6 +20,7 @@ BLOCKS = {
     "cluster.authorization": "cluster { name: c, port: 1, authorization { user: u, password: p, %s } }",
     "cluster.tls": "cluster { name: c, port: 1, tls { cert_file: cert.pem, key_file: key.pem, %s } }",
     "jetstream": "jetstream { %s }",
+    "jetstream.balance": "jetstream { balance { %s } }",
     "jetstream.limits": "jetstream { limits { %s } }",
     "jetstream.limits.batch": "jetstream { limits { batch { %s } } }",
     "jetstream.limits.objects": "jetstream { limits { objects { %s } } }",

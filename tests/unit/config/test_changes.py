@@ -127,3 +127,29 @@ def test_secrets_are_not_shown() -> None:
 def test_what_can_change_is_logged_by_name(old: str, new: str, lines: list[str]) -> None:
     before, after = load(old), load(new)
     assert described(changed_fields(before, after), before, after) == lines
+
+
+JETSTREAM = "jetstream {{ store_dir: /s, {} }}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [
+        ("", "key: a", "jetstream encryption on or off"),
+        ("key: a", "", "jetstream encryption on or off"),
+        ("key: a", "key: b", "jetstream key: prev_encryption_key is not the key in force"),
+        ("key: a", "key: b, prev_key: c", "jetstream key: prev_encryption_key is not the key in force"),
+        ("key: a", "key: b, prev_key: a", ""),
+        ("key: a", "key: b, prev_key: a, cipher: aes", ""),
+        ("key: a, cipher: chacha", "key: a, cipher: chachapoly", None),
+        ("ek: a, prev_ek: b", "encryption_key: a", ""),
+    ],
+)
+def test_the_key_changes_to_one_that_knows_the_key_before(old: str, new: str, refused: str | None) -> None:
+    before, after = (load(JETSTREAM.format(text)) for text in (old, new))
+    if refused:
+        with pytest.raises(ConfigError, match=f"^config reload not supported for {refused}$"):
+            changed_fields(before, after)
+        return
+    changed = changed_fields(before, after)
+    assert described(changed, before, after) == ([] if refused is None else ["JetStream encryption"])

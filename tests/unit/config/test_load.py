@@ -105,8 +105,8 @@ def test_errors_are_worded_as_by_the_real_server(text: str, expected: str) -> No
     [
         ("operator: /x/op.jwt\n", "error parsing operator JWT: open /x/op.jwt: no such file or directory"),
         ("authorization { auth_callout { issuer: A } }\n", "auth_callout is not supported"),
-        ("jetstream { key: abc, store_dir: x }\n", "encryption at rest is not supported"),
-        ("jetstream { tpm { keys_file: x } }\n", "encryption at rest is not supported"),
+        ("jetstream { key: abc, cipher: des }\n", 'Unknown cipher type: "des"'),
+        ("jetstream { tpm { keys_file: x } }\n", "tpm is not supported"),
         ("gateway { name: g, port: 7222 }\n", "gateways are not supported"),
         ("gateway { name: g, gateways: [] }\n", "gateways are not supported"),
         ("cluster { permissions { import: a } }\n", "cluster permissions are not supported"),

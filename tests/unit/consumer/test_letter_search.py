@@ -33,18 +33,12 @@ class Asked:
         self.search.begin()
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        self.questions.append((subject.decode().removeprefix("$JS.API."), json.loads(payload or b"{}")))
+        body = json.loads(payload or b"{}")
+        self.prefixes = body.pop("msg_id_prefixes", None)
+        self.questions.append((subject.decode().removeprefix("$JS.API."), body))
 
     def answer(self, answer: object) -> Any:
         return self.search.receive(b"", json.dumps(answer).encode())
-
-    def frames(self, *blocks: str) -> Any:
-        """Parts of one answer of Direct Get; the last one's result."""
-        result = None
-        for block in blocks:
-            assert result is None
-            result = self.search.receive(f"NATS/1.0{block}\r\n\r\n".replace("; ", "\r\n").encode(), b"")
-        return result
 
 
 def names(*streams: str) -> dict[str, Any]:
@@ -60,12 +54,8 @@ def message(seq: int, letter: str) -> dict[str, Any]:
     return {"message": {"seq": seq, "hdrs": base64.b64encode(block.encode()).decode()}}
 
 
-def frame(seq: int, before: int, letter: str, status: str = "") -> str:
-    return f"{status}; Nats-Msg-Id: {letter}; Nats-Sequence: {seq}; Nats-Last-Sequence: {before}"
-
-
-def end(last: int, left: int) -> str:
-    return f" 204 EOB; Nats-Num-Pending: {left}; Nats-Last-Sequence: {last}"
+def looked(searched: int, *letters: str) -> dict[str, Any]:
+    return {"msg_ids": {"searched": searched, "found": letters}}
 
 
 def test_all_streams_that_take_the_subjects_are_looked_through() -> None:
@@ -97,48 +87,53 @@ def test_what_is_stored_meanwhile_is_not_looked_through() -> None:
     asked.answer(names("D"))
     asked.answer(info(5))
     assert asked.answer(message(6, "x")) == (set(), 0)
-    asked = Asked()
-    asked.answer(names("D"))
-    asked.answer(info(40, allow_direct=True))
-    assert asked.frames(frame(40, 0, "b"), end(40, 7)) == ({b"b"}, 0)
 
 
-def test_direct_get_is_read_in_batches() -> None:
-    asked = Asked()
+def test_ids_are_looked_for_up_to_what_the_stream_has() -> None:
+    asked = Asked(None, T, b"dl:b\xff", b"dl:a")
     asked.answer(names("D"))
-    asked.answer(info(100, allow_direct=True))
-    assert asked.frames(frame(5, 0, "x"), frame(9, 5, "a", " 404 Stored Like This"), end(9, 3)) is None
-    assert asked.frames(frame(12, 0, "b"), end(12, 0)) == ({b"a", b"b"}, 0)
-    batch = {"next_by_subj": "dead.>", "batch": 32, "max_bytes": 1 << 20}
+    asked.answer(info(100))
+    assert asked.answer(looked(60, "dl:a", "dl:ab")) is None
+    assert asked.search.at == "searching D: at 60 of 100"
+    assert asked.answer(looked(120, "dl:b\udcff")) == ({b"dl:a", b"dl:b\xff"}, 0)
     assert asked.questions[2:] == [
-        ("DIRECT.GET.D", {"start_time": SINCE, **batch}),
-        ("DIRECT.GET.D", {"seq": 10, **batch}),
+        ("STREAM.MSG.GET.D", {"start_time": SINCE, "next_by_subj": "dead.>"}),
+        ("STREAM.MSG.GET.D", {"seq": 61, "next_by_subj": "dead.>"}),
     ]
-    asked = Asked()
-    asked.answer(names("D"))
-    asked.answer(info(100, allow_direct=True))
-    assert asked.frames(" 404 Message Not Found") == (set(), 0)
+    assert asked.prefixes == ["dl:a", "dl:b\udcff"]
 
 
-@pytest.mark.parametrize(
-    "blocks",
-    [
-        [frame(9, 5, "x")],
-        [frame(5, 0, "x"), frame(9, 6, "y")],
-        [frame(5, 0, "x"), end(9, 0)],
-        [frame(5, 0, "x"), " 404 Message Not Found"],
-        [" 204 EOB; Nats-Num-Pending: 5; Nats-Last-Sequence: 0"],
-        [" 408 Bad Request"],
-        [" 503"],
-        [""],
-    ],
-)
-def test_a_batch_with_a_gap_or_trouble_is_no_answer(blocks: list[str]) -> None:
+def test_of_very_many_ids_what_they_begin_with_is_looked_for() -> None:
+    asked = Asked(None, T, *[b"dl:S:C:%d" % number for number in range(1000, 1513)])
+    asked.answer(names("D"))
+    asked.answer(info(100))
+    assert asked.prefixes == ["dl:S:C:1"]
+    assert asked.answer(looked(100, "dl:S:C:1", "dl:S:C:1001")) == ({b"dl:S:C:1001"}, 0)
+
+
+def test_a_strict_server_that_does_not_know_the_field_is_asked_for_each_message() -> None:
     asked = Asked()
     asked.answer(names("D"))
-    asked.answer(info(100, allow_direct=True))
-    with pytest.raises(SearchError):
-        asked.frames(*blocks)
+    asked.answer(info(9))
+    refusal = {"error": {"err_code": 10025, "description": 'json: unknown field "msg_id_prefixes"'}}
+    assert asked.answer(refusal) is None
+    assert asked.prefixes is None and asked.questions[-1][0] == "STREAM.MSG.GET.D"
+    assert asked.answer(message(9, "b")) == ({b"b"}, 0)
+    asked = Asked()
+    asked.answer(names("D"))
+    asked.answer(info(9))
+    asked.answer(refusal)
+    with pytest.raises(SearchError, match="unknown field"):
+        asked.answer(refusal)
+
+
+def test_an_answer_about_nothing_new_ends_the_search() -> None:
+    asked = Asked()
+    asked.answer(names("D"))
+    asked.answer(info(100))
+    assert asked.answer(looked(60)) is None
+    with pytest.raises(SearchError, match="nothing new in D"):
+        asked.answer(looked(60))
 
 
 def broken_off() -> Asked:
@@ -238,6 +233,8 @@ def test_a_stream_that_was_seen_and_takes_them_no_longer_is_looked_through_as_we
         [names("D"), info(9), {"error": {"err_code": 10008}}],
         [names("D"), info(9), {"message": {"seq": "x"}}],
         [names("D"), info(9), {"message": {"seq": 1, "hdrs": 5}}],
+        [names("D"), info(9), {"msg_ids": {"searched": 5}}],
+        [names("D"), info(9), {"msg_ids": {"searched": 5, "found": None}}],
     ],
 )
 def test_any_other_answer_is_none(answers: list[Any]) -> None:

@@ -14,6 +14,7 @@ from jetcluster.errors import ApiError
 from jetcluster.model.codec import dumps
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.commands import CommandError
+from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, ORDER_PER_KEY_LEVEL
 from jetcluster.stream.ports import SIDE_LETTERS
 from tests.unit.consumer.replica_rig import OWNER, Node, consumer
 
@@ -37,6 +38,17 @@ def bury(n: Node, *items: tuple[int, int, bytes], name: str = "C") -> list[int]:
 
 
 # -- ops
+
+
+def test_a_table_needs_the_level_of_its_consumers_or_of_what_they_left() -> None:
+    n = Node({"retention": "limits"})
+    assert n.table.level == 0
+    assert isinstance(n.create("keys", max_ack_pending_per_subject=1), int)
+    assert n.table.level == ORDER_PER_KEY_LEVEL
+    assert isinstance(n.create("letters", **LETTER), int)
+    assert n.table.level == DEAD_LETTER_LEVEL
+    n.delete("letters")
+    assert n.table.level == ORDER_PER_KEY_LEVEL
 
 
 def test_a_message_that_is_given_up_waits_as_a_letter() -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from jetcluster.protocol.bus import Origin
 from tests.unit.consumer.rig import SECOND
 from tests.unit.consumer.test_owner_letters import API, Target, given_up, rig
 
 
-def test_a_new_owner_looks_first_and_sends_none_twice() -> None:
+@pytest.mark.parametrize("old", [False, True])
+def test_a_new_owner_looks_first_and_sends_none_twice(old: bool) -> None:
     """The stream has forgotten the ids meanwhile."""
     r = rig()
     target = Target(r)
+    target.old = old
     target.silent = True
     given_up(r, 2)
     r.hold = True

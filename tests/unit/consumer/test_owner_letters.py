@@ -39,6 +39,8 @@ class Target:
         """It stores and does not answer; it does not even store."""
         self.hidden = False
         """It is a stream of another account, which questions do not reach."""
+        self.old = False
+        """It is of a version without `msg_id_prefixes`."""
         self.asked: list[bytes] = []
         self.subscriptions = [
             rig.bus.subscribe(b"dead.>", self.publish),
@@ -101,8 +103,14 @@ class Target:
             if not matches(subject, body["next_by_subj"].encode()):
                 continue
             if (seq >= body["seq"]) if "seq" in body else (rfc3339(at) >= body["start_time"]):
+                if not self.old:
+                    own = header_block.get(block, b"Nats-Msg-Id") or b""
+                    found = [own.decode()] if own.startswith(tuple(map(str.encode, body["msg_id_prefixes"]))) else []
+                    return {"msg_ids": {"searched": seq, "found": found}}
                 hdrs = base64.b64encode(block).decode()
                 return {"message": {"seq": seq, "subject": subject.decode(), "hdrs": hdrs}}
+        if not self.old:
+            return {"msg_ids": {"searched": len(self.stored), "found": []}}
         return {"error": {"code": 404, "err_code": 10037, "description": "no message found"}}
 
 

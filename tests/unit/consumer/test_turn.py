@@ -11,6 +11,7 @@ import time
 from jetcluster.consumer.state import turn
 from jetcluster.consumer.state.turn import Op, TurnResult
 from jetcluster.stream.log.commands import CommandError
+from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, ORDER_PER_KEY_LEVEL
 
 OPS = [
     Op(1, 1, turn.DELIVER, [1, 2, 3]),
@@ -59,6 +60,20 @@ def test_whatever_is_sound_can_be_applied_and_nothing_else() -> None:
         assert found is decodes(bytes(body)), bytes(body)
         sound += found
     assert 1000 < sound < 15_000
+
+
+def test_a_turn_needs_the_level_of_the_newest_of_its_ops() -> None:
+    ack, some = Op(1, 1, turn.ACK, [1]), Op(1, 1, turn.DELIVER_SOME, ([1], [2]))
+    bury = Op(1, 1, turn.BURY, [(1, 1, b"text")])
+    for level, ops in (
+        (0, []),
+        (0, [ack]),
+        (ORDER_PER_KEY_LEVEL, [ack, some]),
+        (ORDER_PER_KEY_LEVEL, [Op(1, 1, turn.RELEASE, [2])]),
+        (DEAD_LETTER_LEVEL, [bury, some, ack]),
+        (DEAD_LETTER_LEVEL, [Op(1, 1, turn.BURIED, [1]), some]),
+    ):
+        assert turn.level_of(turn.encode(b"12345678", 1, 1, ops)) == level
 
 
 def test_to_look_at_a_large_turn_takes_no_time() -> None:

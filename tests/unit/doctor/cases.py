@@ -16,6 +16,7 @@ from jetcluster.doctor.facts import (
     ClusterFacts,
     ConfigFacts,
     ConsumerFacts,
+    GuardFacts,
     MachineFacts,
     OrphanFacts,
     RefusalFacts,
@@ -219,6 +220,8 @@ def _streams() -> list[Case]:
         ("JC319", stream(consumers=0, retention="workqueue"), stream(retention="workqueue")),
         ("JC319", stream(consumers=0, retention="workqueue"), stream(consumers=0, retention="workqueue", messages=0)),
         ("JC320", stream(consumers=0, retention="interest"), stream(consumers=0)),
+        ("JC322", stream(guard=GuardFacts("c", True, 9, "maximum bytes")), stream(guard=GuardFacts("c", True, 9, ""))),
+        ("JC323", stream(guard=GuardFacts("c", False, 0, "")), stream(guard=GuardFacts("c", True, 0, ""))),
     ]  # fmt: skip
     refusal = RefusalFacts("n1", "A", "S", 10005, "no suitable peers for placement", ("n1: it is offline",), 12.0)
     refused = Case("JC321", lambda facts: look_at_refusal(facts) if facts is not None else (), refusal, None)
@@ -258,6 +261,8 @@ def _consumers() -> list[Case]:
         ("JC407", consumer(oldest=301.0, push=True, target="d"), consumer(oldest=301.0, push=True, bound=True)),
         ("JC408", consumer(waiting=1, withheld="unread"), consumer(waiting=1, withheld="replay")),
         ("JC408", consumer(push=True, bound=True, withheld="unconfirmed"), consumer(push=True, bound=True)),
+        ("JC409", consumer(letters=3, letters_oldest=61.0), consumer(letters=3, letters_oldest=59.0)),
+        ("JC409", consumer(letters=1, letters_oldest=61.0, letters_error="full"), consumer(letters_oldest=61.0)),
     ]  # fmt: skip
     return [Case(code, look_at_consumer, fires, not_so) for code, fires, not_so in rows]
 

@@ -51,6 +51,7 @@ def test_every_key_has_its_place_in_wire_order() -> None:
         "allow_msg_schedules": True,
         "persist_mode": "async",
         "read_consistency": "strong",
+        "retention_guard": {"consumer": "c", "max_bytes": 1},
         "subjects": ["a"],
     }
     assert list(wire(**everything)) == [k for k in StreamConfig.model_fields if k not in {"mirror", "duplicate_window"}]

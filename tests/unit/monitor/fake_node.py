@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+from jetcluster.cluster.balancer import BalanceRules
 from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.health.node_health import NodeHealth
 from jetcluster.health.usage import PageCounters
@@ -110,7 +112,11 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         damaged="", rejected="", disputed="", divergences=1, applying=SimpleNamespace(refusals=1),
         installing=False, leader_since_ns=0,
         store=SimpleNamespace(state=state(5, 500)),
-        machine=SimpleNamespace(rules=SimpleNamespace(memory=False), consumer_count=0),
+        machine=SimpleNamespace(
+            rules=SimpleNamespace(memory=False),
+            consumer_count=0,
+            guard=SimpleNamespace(rules=SimpleNamespace(guard=None)),
+        ),
         objects=SimpleNamespace(open_uploads=2),
         mirrors=SimpleNamespace(links=SimpleNamespace(info=lambda **_: {})),
         consumers=SimpleNamespace(
@@ -127,6 +133,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         refusals=None,
         scrubber=SimpleNamespace(passes=4, bytes=1000),
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
+        balancer=SimpleNamespace(moved=Counter(leader=2), last=[], rules=BalanceRules),
         durability=SimpleNamespace(differing=["B"]),
         consumer_watch=SimpleNamespace(stuck={(7, 1): None}),
         unassigned=(),

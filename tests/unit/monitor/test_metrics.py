@@ -13,10 +13,13 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from jetcluster.clock import SystemClock
+from jetcluster.consumer.state.letters import Letter, WaitingLetters
 from jetcluster.health.node_health import Aspect
-from jetcluster.latency import BOUNDS, Latency
+from jetcluster.latency import Latency
+from jetcluster.model.retention_guard import GuardRules
+from jetcluster.model.times import SECOND
 from jetcluster.monitor import metrics
-from jetcluster.monitor.metrics import Exposition, Metrics
+from jetcluster.monitor.metrics import Metrics
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.server.server import Server
@@ -120,6 +123,7 @@ async def test_values(node: Any, server: Server) -> None:
     assert value("jetcluster_fast_batches_open") == 3
     assert value("jetcluster_direct_get_batches_streaming") == 1
     assert value("jetcluster_damage_found_total") == 3
+    assert value("jetcluster_balance_leaders_total") == 2 and value("jetcluster_balance_replicas_total") == 0
     assert value("jetcluster_direct_gets_total", stream="S") == 12
     assert value("jetcluster_fsync_seconds_count") == 1
     assert value("jetcluster_direct_get_seconds_bucket", role="mirror", le="0.0025") == 1
@@ -183,6 +187,27 @@ async def test_upstreams(node: Any) -> None:
     assert [s.value for s in found["jetcluster_upstream_silent_seconds"].samples] == [0.5, 9.0]
 
 
+async def test_dead_letters_that_wait_at_their_owner(node: Any) -> None:
+    engine = node.jetstream.jetstream
+    given_up = engine.runtime.clock.time_ns() - 90 * SECOND
+    for name, wish, oldest in (("with", object(), given_up), ("none", object(), 0), ("other", None, 0)):
+        waiting = WaitingLetters()
+        if oldest:
+            waiting.add(4, Letter(1, 5, oldest))
+            waiting.add(5, Letter(1, 5, oldest + SECOND))
+        state = SimpleNamespace(name=name, rules=SimpleNamespace(letters=wish), letters=waiting)
+        hosted = SimpleNamespace(owner=SimpleNamespace(state=state))
+        engine.replicas[7].consumers.running[name] = hosted
+    found = await scrape(node)
+    labels = {"account": "$G", "stream": "S"}
+    samples = found["jetcluster_dead_letters_waiting"].samples
+    assert [(s.labels, s.value) for s in samples] == [
+        ({**labels, "consumer": "with"}, 2), ({**labels, "consumer": "none"}, 0)
+    ]  # fmt: skip
+    oldest_of, none = (s.value for s in found["jetcluster_dead_letters_oldest_seconds"].samples)
+    assert 90 <= oldest_of < 100 and none == 0
+
+
 async def test_survivors_tell_of_a_dead_server(node: Any) -> None:
     """It has no samples of its own any more: sums over servers would only get smaller."""
     network = node.jetstream.jetstream.network
@@ -196,6 +221,22 @@ async def test_survivors_tell_of_a_dead_server(node: Any) -> None:
     network.raft.peers.silent = set()
     del network.mesh.peers["CCCCCCCC"]
     assert (await scrape(node))["jetcluster_peers_seen"].samples[0].value == 1
+
+
+async def test_a_retention_guard_has_metrics_where_there_is_one(node: Any) -> None:
+    names = {"waiting_messages", "waiting_seconds", "refuses", "overrun_messages"}
+    series = {f"jetstream_stream_guard_{name}" for name in names}
+    assert not series & set(labels_by_name(await scrape(node)))
+    guard = SimpleNamespace(
+        rules=SimpleNamespace(guard=GuardRules("c")), oldest=1, waiting=7, refuses_now=lambda now: "full",
+        overrun=SimpleNamespace(messages=3),
+    )  # fmt: skip
+    node.jetstream.jetstream.replicas[7].machine.guard = guard
+    found = await scrape(node)
+    assert series <= set(labels_by_name(found))
+    values = {sample.name: sample.value for name in found for sample in found[name].samples if sample.name in series}
+    assert values["jetstream_stream_guard_waiting_messages"] == 7 and values["jetstream_stream_guard_refuses"] == 1
+    assert values["jetstream_stream_guard_overrun_messages"] == 3
 
 
 async def test_the_first_panel_counts_the_dead() -> None:
@@ -229,48 +270,3 @@ def dashboard_metrics() -> set[str]:
             for target in panel.get("targets", ()):
                 names.update(re.findall(r"\b(?:gnatsd|jetstream|jetcluster)_[a-z0-9_]+", target["expr"]))
     return names
-
-
-def test_samples_of_a_family_stand_together_whatever_the_order() -> None:
-    out = Exposition()
-    out.gauge("a", "first", 1, (("x", "1"),))
-    out.counter("b_total", "second", 2)
-    out.gauge("a", "first", 3.5, (("x", 'q"\\\n'),))
-    out.gauge("flag", "a truth", True)
-    families = {family.name: family for family in parse(out.render().decode())}
-    assert [(s.labels["x"], s.value) for s in families["a"].samples] == [("1", 1.0), ('q"\\\n', 3.5)]
-    assert (families["b"].type, families["b"].samples[0].value) == ("counter", 2.0)
-    assert families["flag"].samples[0].value == 1.0
-    assert families["jetcluster_metrics_truncated"].samples[0].value == 0.0
-
-
-def test_a_histogram_is_cumulative() -> None:
-    latency = Latency()
-    for seconds in (BOUNDS[0], BOUNDS[2], 99.0):
-        latency.observe(seconds)
-    out = Exposition()
-    out.histogram("h_seconds", "h", latency, (("role", "leader"),))
-    ((family, _),) = [list(parse(out.render().decode()))]
-    buckets = [s.value for s in family.samples if s.name == "h_seconds_bucket"]
-    assert (len(buckets), buckets[0], buckets[1], buckets[2], buckets[-2], buckets[-1]) == (
-        len(BOUNDS) + 1,
-        1,
-        1,
-        2,
-        2,
-        3,
-    )
-    assert next(s.value for s in family.samples if s.name == "h_seconds_count") == 3
-    assert next(s.value for s in family.samples if s.name == "h_seconds_sum") == latency.seconds
-    assert all(s.labels["role"] == "leader" for s in family.samples)
-
-
-def test_a_scrape_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MAX_SAMPLES", 3)
-    out = Exposition()
-    for number in range(5):
-        out.gauge("a", "many", number, (("n", number),))
-    out.histogram("h", "h", Latency())
-    families = {family.name: family for family in parse(out.render().decode())}
-    assert len(families["a"].samples) == 3
-    assert families["jetcluster_metrics_truncated"].samples[0].value == 1.0

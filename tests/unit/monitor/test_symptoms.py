@@ -98,3 +98,9 @@ def test_machines_that_are_short_of_something(tmp_path: Path) -> None:
 def test_consumers_that_nobody_serves_or_asks() -> None:
     shown("a-consumer-delivers-nothing-to-a-reader-that-waits", told(consumer(waiting=1)))
     shown("messages-wait-and-nobody-asks", told(consumer(oldest=301.0)))
+
+
+def test_dead_letters_that_no_stream_takes() -> None:
+    errors = ("no stream takes their subject", "maximum messages exceeded")
+    texts = [told(consumer(letters=2, letters_oldest=90.0, letters_error=error)) for error in errors]
+    shown("dead-letters-wait", *texts)

@@ -43,6 +43,8 @@ async def test_varz_shows_what_waits_for_the_disk_and_which_behaviours_there_are
     node.options.feature_flags = {"js_ack_fc_v2": True, "js_raft_delete_range": False, "other": True}
     flags = NodeSource(node).page("varz", {})["feature_flags"]
     assert len(flags) == 4 and flags["js_ack_fc_v2"] and flags["js_raft_delete_range"]
+    balance = varz["jetcluster"]["balance"]
+    assert balance == {"leaders": True, "replicas": True, "moved": {"leader": 2}, "last": []}
     meta = varz["jetstream"]["meta"]
     assert (meta["pending_requests"], meta["pending_infos"]) == (3, 2)
     assert varz["jetstream"]["limits"]["default_max_consumers"] == -1, "as nats-server says that there is no limit"

@@ -17,7 +17,8 @@ from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import NOOP, REGULAR
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.journal.journal import Journal, file_journal
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.of_files import file_journal
 from jetcluster.raft.membership import Config
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore

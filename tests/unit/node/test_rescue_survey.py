@@ -8,13 +8,25 @@ from typing import Any
 
 import pytest
 
+from jetcluster.config.options import JetStreamOptions
 from jetcluster.mesh.identity import mark_left_out
+from jetcluster.node.platform import SystemPlatform
 from jetcluster.node.rescue_store import describe
-from jetcluster.node.rescue_survey import ReplicaView, RescueStoreError, jetstream_folder, locked, opened, survey
+from jetcluster.node.rescue_survey import (
+    KEY_VARIABLE,
+    ReplicaView,
+    RescueStoreError,
+    jetstream_folder,
+    locked,
+    opened,
+    survey,
+)
+from jetcluster.node.store_keys import StoreKeys
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.apply.publish import MessageAdmission
+from testkit.twins.log import ListLog
 from tests.unit.node.stopped import PER_COMMAND, SECOND, START, Stopped, hurt
 
 
@@ -34,6 +46,23 @@ def test_what_the_journal_has_beyond_the_data_counts(stopped: Stopped) -> None:
     assert replica.state is not None
     assert (replica.state.messages, replica.state.first_seq) == (38 * PER_COMMAND, 1)
     assert replica.state.last_seq == 38 * PER_COMMAND and replica.state.last_ts // SECOND == START // SECOND + 37
+
+
+def test_an_encrypted_store_is_read_with_its_key(stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped.fill("n1", {"S": (40, 12)})
+    options = JetStreamOptions(encryption_key="the key")
+    StoreKeys(stopped.folder("n1"), options, SystemPlatform(), ListLog()).encrypt_data()
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    with pytest.raises(RescueStoreError, match=f"give its key in the environment, as {KEY_VARIABLE}"):
+        look(stopped, "n1")
+    monkeypatch.setenv(KEY_VARIABLE, "another one")
+    with pytest.raises(RescueStoreError, match="the configured key is not the one"):
+        look(stopped, "n1")
+    monkeypatch.setenv(KEY_VARIABLE, "another one\nthe key")
+    replica = look(stopped, "n1", verify=True)["A/S"]["n1"]
+    assert replica.sound and replica.applied == (12, 1) and replica.state is not None
+    assert replica.state.messages == 38 * PER_COMMAND
+    assert [store.keys is not None for store in [replica.store]] == [True], "a rescue writes with it"
 
 
 def test_looking_changes_nothing(stopped: Stopped) -> None:

@@ -85,7 +85,7 @@ class FakeKeyed(KeyedJob):
 
     def _last(self, span: Any) -> Any:
         rows = self.stream.rows(*span)
-        keys, puts = rows["data"].cast(pa.string()), pa.array(["PUT"] * rows.num_rows)
+        keys, puts = rows["seq"].cast(pa.string()), pa.array(["PUT"] * rows.num_rows)
         self.stream.after_read()
         found = {"key": keys, "op": puts, "value": rows["data"], "revision": rows["seq"]}
         return pa.table(found | {name: rows[name] for name in RAW.names})

@@ -10,7 +10,9 @@ from jetcluster.pipeline.restore_plan import target_config
 ARCHIVED: dict[str, Any] = {
     "name": "ORDERS", "subjects": ["orders.>"], "num_replicas": 3, "max_age": 10**9, "max_msgs": 5,
     "mirror": {"name": "X"}, "mirror_direct": True, "sealed": True, "republish": {"src": ">", "dest": "r.>"},
-    "subject_transform": {"src": "a", "dest": "b"}, "metadata": {"a": "b"},
+    "subject_transform": {"src": "a", "dest": "b"},
+    "metadata": {"a": "b", "jetcluster.retention_guard.consumer": "c"},
+    "retention_guard": {"consumer": "c"},
 }  # fmt: skip
 
 

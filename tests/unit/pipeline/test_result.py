@@ -37,6 +37,10 @@ def test_what_the_sink_refuses_is_usage() -> None:
 
 
 def test_own_errors() -> None:
+    assert explain(UsageError("s3://a: no\n \x1b[31m\N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}\x1b[0m such")) == (
+        "s3://a: no such",
+        2,
+    )
     assert explain(UsageError("no such stream")) == ("no such stream", 2)
     assert explain(DataLoss("gone\nfor good")) == ("gone for good", 4)
     assert explain(by_code(10059)) == ("stream not found (10059)", 2)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.log import GroupLog
-from jetcluster.raft.journal.recovery import Recovered
+from jetcluster.raft.journal.recovery import Recovered, scan
+from jetcluster.raft.journal.seals import Seals
 from jetcluster.raft.membership import Config
+from testkit.twins.encryption import segment_keys
 from testkit.twins.journal import InlineWriter, JournalDisk, MemoryMark
 from testkit.twins.time import ManualTime, SeededRng
 
@@ -21,7 +23,9 @@ OPTIONS = JournalOptions(segment_bytes=4_096, reserve_bytes=0, node_retain_bytes
 
 
 class Rig:
-    """One disk and the journal that is open on it."""
+    """One disk and the journal that is open on it. `cipher`: of encryption at rest, "" for none."""
+
+    cipher: ClassVar[str] = ""
 
     def __init__(self, **options: Any) -> None:
         self.time = ManualTime()
@@ -38,9 +42,15 @@ class Rig:
         self.opens += 1
         self.writer = InlineWriter(self.time)
         rng = SeededRng(self.opens)
-        self.journal = Journal(self.disk, self.writer, self.time, rng, self.options, self.fatal.append, self.mark)
+        self.keys = segment_keys(self.cipher, rng) if self.cipher else None
+        self.journal = Journal(
+            self.disk, self.writer, self.time, rng, self.options, self.fatal.append, self.mark, keys=self.keys
+        )
         self.found = self.journal.open()
         return self.journal
+
+    def scan(self) -> Recovered:
+        return scan(self.disk, seals=Seals(self.keys) if self.keys is not None else None)
 
     def settle(self, seconds: float = 0.0) -> None:
         self.time.advance(seconds)

@@ -2,21 +2,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from jetcluster.raft.codec import CONFIG, REGULAR
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal.disk import FileDisk
 from jetcluster.raft.journal.inspection import ReadDisk, read_journal
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Config, encode_config
+from jetcluster.sealing.api import SegmentKeys
+from jetcluster.sealing.ciphers import AES
+from testkit.twins.encryption import segment_keys
 from testkit.twins.journal import InlineWriter
+from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import ABC, Rig, forget
 
 
-def written(directory: Path) -> Journal:
+def written(directory: Path, keys: SegmentKeys | None = None) -> Journal:
     rig = Rig()
     disk = FileDisk(directory)
     options = JournalOptions(segment_bytes=1 << 16, reserve_bytes=0)
-    journal = Journal(disk, InlineWriter(rig.time), rig.time, rig.journal._rng, options)
+    journal = Journal(disk, InlineWriter(rig.time), rig.time, rig.journal._rng, options, keys=keys)
     journal.open()
     log = journal.create(2, ABC, durable=True)
     log.set_term(3, "B")
@@ -31,10 +37,12 @@ def written(directory: Path) -> Journal:
     return journal
 
 
-def test_a_log_is_read_as_a_start_would_find_it(tmp_path: Path) -> None:
-    written(tmp_path)
+@pytest.mark.parametrize("cipher", ["", AES], ids=["plain", AES])
+def test_a_log_is_read_as_a_start_would_find_it(tmp_path: Path, cipher: str) -> None:
+    keys = segment_keys(cipher, SeededRng(8)) if cipher else None
+    written(tmp_path, keys)
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    view = read_journal(tmp_path)
+    view = read_journal(tmp_path, keys=keys)
     assert view.damage == [] and list(view.groups) == [2]
     log = view.groups[2]
     found = log.found

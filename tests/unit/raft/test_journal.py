@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import asyncio
 import errno
-from pathlib import Path
 
 import pytest
 
 from jetcluster import faults
-from jetcluster.clock import SystemRng
 from jetcluster.raft.codec import CONFIG, REGULAR
-from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.journal.journal import file_journal
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config, encode_config
 from tests.unit.raft.journal_rig import ABC, Rig, content, fill, filled, forget
@@ -275,40 +270,6 @@ def test_a_new_segment_syncs_what_was_only_written_to_the_old_one(rig: Rig) -> N
     rig.disk.lose_unsynced()
     rig.crash()
     assert rig.found.damage == []
-
-
-async def test_files_and_the_writer_thread(tmp_path: Path) -> None:
-    loop = asyncio.get_running_loop()
-    options = JournalOptions(segment_bytes=1 << 16, reserve_bytes=0)
-    journal = file_journal(tmp_path / "wal", loop, SystemRng(), options)
-    journal.open()
-    durable = asyncio.Event()
-    journal.serve(lambda logs: durable.set() if log.durable_index == 2_000 else None)
-    log = journal.create(1, ABC, True)
-    fill(log, 2_000, size=60)
-    async with asyncio.timeout(10):
-        await durable.wait()
-    fill(log, 10)
-    journal.close()
-    again = file_journal(tmp_path / "wal", loop, SystemRng(), options)
-    assert again.open().damage == []
-    assert again.groups[1].last_index == 2_010
-    assert again.groups[1].command(7) == b"000007" + b"." * 60
-    again.close()
-
-
-@pytest.mark.parametrize("relaxed", [None, 0.01])
-async def test_a_journal_of_files_survives_reopening_many_times(tmp_path: Path, relaxed: float | None) -> None:
-    loop = asyncio.get_running_loop()
-    options = JournalOptions(segment_bytes=1 << 14, reserve_bytes=0, sync_interval=relaxed)
-    for life in range(5):
-        journal = file_journal(tmp_path, loop, SystemRng(), options)
-        assert journal.open().damage == []
-        log = journal.groups.get(1) or journal.create(1, ABC, True)
-        assert log.last_index == life * 300
-        fill(log, 300, size=60)
-        await asyncio.sleep(0.02)
-        journal.close()
 
 
 def test_a_full_disk_retains_nothing_for_slow_followers() -> None:

@@ -216,3 +216,19 @@ def test_who_is_silent_is_what_is_on_record() -> None:
     levels.forget("B")
     assert levels.told("B") is None and levels.of(Config(("A", "B"))) == 6
     assert levels.told("A") == 7
+
+
+def test_a_peer_without_a_link_may_have_come_back_as_an_older_one_elsewhere() -> None:
+    record = {"B": 7}
+    levels = Levels("A", 7, lambda peer: record.get(peer, 0))
+    config = Config(("A", "B"))
+    levels.heard("B", 7)
+    levels.lost("B")
+    assert levels.of(config) == 7, "it usually comes back as it was"
+    record["B"] = 6
+    assert levels.of(config) == 6 and not levels.understands("B", 7)
+    levels.heard("B", 7)
+    assert levels.of(config) == 7 and levels.understands("B", 7), "it says so itself"
+    record["B"] = 0
+    levels.lost("B")
+    assert levels.of(config) == 7, "nothing is recorded"

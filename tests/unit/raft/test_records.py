@@ -73,9 +73,9 @@ def test_find_batch_skips_lookalikes() -> None:
 def test_segment_heads() -> None:
     head = records.segment_head(7, 1234, 4096)
     assert len(head) == records.SEGMENT_HEAD_BYTES
-    assert records.read_segment_head(head, 7) == (1234, 4096)
+    assert records.read_segment_head(head, 7) == (1234, 4096, b"")
     assert records.read_segment_head(head, 8) is None
-    assert records.read_segment_head(b"\xff" * 64 + head[64:], 7) == (1234, 4096)
+    assert records.read_segment_head(b"\xff" * 64 + head[64:], 7) == (1234, 4096, b"")
     assert records.read_segment_head(bytes(128), 7) is None
     assert records.read_segment_head(b"", 7) is None
 

@@ -13,6 +13,7 @@ import pytest
 
 from jetcluster.raft.api import GroupStatus, MembershipError, PeerStatus, Role
 from jetcluster.raft.membership import Config
+from jetcluster.raft.node_state import Levels
 from jetcluster.replica.members import carried_without, follow_assignment, may_go, may_retire
 from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import virtual_time
@@ -84,9 +85,13 @@ class FakeGroup:
         return 1
 
 
-def steps(group: FakeGroup, wanted: str, online: str) -> list[tuple[str, str]]:
-    context: Any = SimpleNamespace(me="A", mesh=SimpleNamespace(peers=dict.fromkeys(p for p in online if p != "A")))
-    follow_assignment(context, group, tuple(wanted))  # type: ignore[arg-type]
+def steps(group: FakeGroup, wanted: str, online: str, *, needed: int = 0) -> list[tuple[str, str]]:
+    """`needed`: the level of the stream's consumers; all peers have level 4."""
+    others = dict.fromkeys(p for p in online if p != "A")
+    raft = SimpleNamespace(levels=Levels("A", 4, lambda peer: 4))
+    context: Any = SimpleNamespace(me="A", mesh=SimpleNamespace(peers=others), raft=raft)
+    table: Any = SimpleNamespace(level=needed)
+    follow_assignment(context, table, group, tuple(wanted))  # type: ignore[arg-type]
     return group.asked
 
 
@@ -118,6 +123,12 @@ def test_who_is_there_takes_the_place_of_who_is_gone_before_all_are() -> None:
 def test_a_change_is_led_to_its_end_first() -> None:
     assert steps(FakeGroup("ABD", outgoing="ABC", up="BCD"), "ABE", "ABCDE") == []
     assert carried_without(FakeGroup("ABD", outgoing="ABC", up="BD"), "B") == (["A", "C"], ["A"])  # type: ignore[arg-type]
+
+
+def test_a_peer_that_would_stop_at_the_ops_of_consumers_has_to_wait() -> None:
+    assert steps(FakeGroup("ABC", up="B"), "ABD", "ABD", needed=4) == [("add", "D")]
+    assert steps(FakeGroup("ABC", up="B"), "ABD", "ABD", needed=5) == []
+    assert steps(FakeGroup("ABC", up="BC"), "AB", "ABC", needed=5) == [("change", "AB")], "others may go"
 
 
 def test_a_lost_learner_goes_first() -> None:

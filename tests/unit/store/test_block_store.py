@@ -309,13 +309,16 @@ class MemMachine(StoreMachine):
 class RocksMachine(StoreMachine):
     def open_kv(self) -> RocksKv:
         self.path = Path(tempfile.mkdtemp(prefix="jetcluster-store-"))
+        return self.open_again()
+
+    def open_again(self) -> RocksKv:
         return RocksKv(self.path)
 
     def reopen_kv(self) -> None:
         super().reopen_kv()
         self.kv.flush_now()
         self.kv.close()
-        self.kv = RocksKv(self.path)
+        self.kv = self.open_again()
         self.others = [BlockStore(self.kv, STREAM + d, memory=self.memory, cache=self.cache) for d in (-1, 1)]
 
     @rule(batch=batches(), doomed=st.integers(-20, 20), subject_filter=st.sampled_from(FILTERS))

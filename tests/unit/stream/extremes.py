@@ -93,6 +93,11 @@ CONFIG = {
     ),
     "republish": ({"src": ">", "dest": "r.>"}, {"src": "a.*", "dest": "r." + "{{wildcard(1)}}" * 50}),
     "max_consumers": (1, 5), "subjects": (["a.>", "b", "c.>"],), "metadata": ({"k": "v"},),
+    "retention_guard": (
+        {"consumer": "c1", "max_bytes": 2000, "max_age": 0, "discard": "new"},
+        {"consumer": "c1", "max_bytes": 600, "max_age": 2_000_000_000, "discard": "old"},
+        {"consumer": "", "max_bytes": 1 << 62, "max_age": 1 << 62, "discard": "old"},
+    ),
 }  # fmt: skip
 CONSUMER = {
     "deliver_policy": ("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"),
@@ -313,7 +318,7 @@ def _update(x: Extremes) -> list[bytes]:
     if x.counting:
         config |= COUNTING
     revision = 0 if x.odd(0.9) else x.number()
-    return [x.head(commands.UPDATE_CONFIG, (0, 1, 5, 13)) + struct.pack("<Q", revision) + x.body(config)]
+    return [x.head(commands.UPDATE_CONFIG, (0, 1, 2, 5, 13)) + struct.pack("<Q", revision) + x.body(config)]
 
 
 def _sourced(x: Extremes) -> list[bytes]:

@@ -283,7 +283,7 @@ class NaiveStore:
     def num_subjects(self) -> int:
         return self.state.num_subjects
 
-    def cut_excess(self, max_msgs: int, max_bytes: int) -> tuple[int, bool]:
+    def cut_excess(self, max_msgs: int, max_bytes: int, below: int = 1 << 64) -> tuple[int, bool]:
         before = len(self.rows)
         while self.rows and ((0 < max_msgs < len(self.rows)) or (0 < max_bytes < self.byte_count)):
             if before - len(self.rows) == self.slices.step:
@@ -297,13 +297,20 @@ class NaiveStore:
         max_bytes: int = -1,
         max_per_subject: int = -1,
         touched_subjects: Sequence[bytes] = (),
+        *,
+        below: int = 1 << 64,
     ) -> int:
         dropped = 0
         if max_per_subject > 0:
             for subject in touched_subjects:
                 seqs = sorted(m.seq for m in self.rows.values() if m.subject == subject)
-                dropped += self._drop(seqs[: max(len(seqs) - max_per_subject, 0)])
-        while self.rows and ((0 < max_msgs < len(self.rows)) or (0 < max_bytes < self.byte_count)):
+                excess = seqs[: max(len(seqs) - max_per_subject, 0)]
+                dropped += self._drop([seq for seq in excess if seq < below])
+        while (
+            self.rows
+            and min(self.rows) < below
+            and ((0 < max_msgs < len(self.rows)) or (0 < max_bytes < self.byte_count))
+        ):
             dropped += self._drop([min(self.rows)])
         return dropped
 

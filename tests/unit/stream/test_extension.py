@@ -45,6 +45,9 @@ class Notes:
         self.told.append(("flush",))
         self.store.side_put(99, b"k", b"%d" % len(self.told))
 
+    def floor_of(self, name: str) -> int | None:
+        return None
+
     def wanted(self, seq: int, subject: bytes) -> bool:
         return True
 

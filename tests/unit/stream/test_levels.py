@@ -9,6 +9,7 @@ from jetcluster.stream.log.levels import (
     LOWERINGS,
     MANY_MEMBERS_LEVEL,
     ORDER_PER_KEY_LEVEL,
+    RETENTION_GUARD_LEVEL,
     lowered,
 )
 
@@ -23,5 +24,6 @@ def test_a_command_is_lowered_step_by_step_to_the_level_of_the_oldest_member() -
 
 
 def test_no_level_has_a_command_to_lower_yet() -> None:
-    assert max(MANY_MEMBERS_LEVEL, LEASES_LEVEL, ORDER_PER_KEY_LEVEL, DEAD_LETTER_LEVEL) == LEVEL and not LOWERINGS
+    known = MANY_MEMBERS_LEVEL, LEASES_LEVEL, ORDER_PER_KEY_LEVEL, DEAD_LETTER_LEVEL, RETENTION_GUARD_LEVEL
+    assert max(known) == LEVEL and not LOWERINGS
     assert lowered(b"c", 0) == b"c"

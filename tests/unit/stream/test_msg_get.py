@@ -59,6 +59,10 @@ def test_selection(payload: bytes, seq: int) -> None:
         (b'{"seq":1,"last_by_subj":"a"}', 10003), (b'{"seq":1,"start_time":"2026-01-01T00:00:00Z"}', 10003),
         (b'{"last_by_subj":"a","start_time":"2026-01-01T00:00:00Z"}', 10003),
         (b'{"last_by_subj":"a","next_by_subj":"a"}', 10003), (b'{"multi_last":["a"]}', 10003),
+        (b'{"seq":1,"msg_id_prefixes":["a"]}', 10003),
+        (b'{"seq":1,"next_by_subj":"s","msg_id_prefixes":[""]}', 10003),
+        (b'{"seq":1,"next_by_subj":"s","msg_id_prefixes":"a"}', 10025),
+        (b'{"seq":1,"next_by_subj":"s","msg_id_prefixes":[%b"a"]}' % (512 * b'"a",'), 10003),
         (b'{"no_hdr":true}', 10003), (b'{"seq":9}', 10037), (b'{"last_by_subj":"zz"}', 10037),
     ],
 )  # fmt: skip

@@ -16,6 +16,8 @@ from jetcluster.raft.journal.disk import FileDisk, FileMark
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config
+from jetcluster.sealing.ciphers import CHACHAPOLY
+from testkit.twins.encryption import segment_keys
 from testkit.twins.storage import SimDisk, SimWriter
 from testkit.twins.time import ManualTime, SeededRng
 
@@ -38,7 +40,8 @@ class Known(NamedTuple):
 class Lives:
     """One journal, and what each group's log was after each operation."""
 
-    def __init__(self, seed: int, interval: float | None) -> None:
+    def __init__(self, seed: int, interval: float | None, cipher: str = "") -> None:
+        self.cipher = cipher
         self.rng = random.Random(seed)
         self.disk = SimDisk(SeededRng(seed), sector=self.rng.choice((512, 4_096)))
         self.options = JournalOptions(
@@ -60,10 +63,11 @@ class Lives:
         self.lives += 1
         self.time = ManualTime(start=1_000.0 * self.lives)
         self.writer = SimWriter(self.disk, self.time)
-        files, interval = self.disk.files, self.options.sync_interval
+        files, interval, rng = self.disk.files, self.options.sync_interval, SeededRng(self.lives)
         self.journal = Journal(
             FileDisk(FOLDER / "journal", always_sync=interval is None, files=files), self.writer, self.time,
-            SeededRng(self.lives), self.options, self.fatal.append, FileMark(FOLDER / "journal.mark", "peerA", files),
+            rng, self.options, self.fatal.append, FileMark(FOLDER / "journal.mark", "peerA", files),
+            keys=segment_keys(self.cipher, rng) if self.cipher else None,
         )  # fmt: skip
         with self.disk.flight() as flight:
             self.found = self.journal.open()
@@ -187,13 +191,16 @@ class Lives:
         self.removed.clear()
 
 
+@pytest.mark.parametrize("cipher", ["", CHACHAPOLY], ids=["plain", CHACHAPOLY])
 @pytest.mark.parametrize("interval", [None, 0.02])
 @pytest.mark.parametrize("harmed", [False, True])
 @pytest.mark.parametrize("batch", range(4))
-def test_what_was_vouched_for_outlives_every_crash(batch: int, harmed: bool, interval: float | None) -> None:
+def test_what_was_vouched_for_outlives_every_crash(
+    batch: int, harmed: bool, interval: float | None, cipher: str
+) -> None:
     crashes = 0
     for seed in range(batch * 25, batch * 25 + 25):
-        lives = Lives(seed, interval)
+        lives = Lives(seed, interval, cipher)
         for _ in range(10):
             lives.work(lives.rng.choice((0, 1, 5, 20, 60)))
             if harmed and lives.rng.random() < 0.5:

@@ -8,17 +8,22 @@ from typing import Any
 
 import pytest
 
+from tests.model.ack_history import AckWriter
 from tests.model.answers import Answer
 from tests.model.branches import Branches, Request
 from tests.model.bucket_history import BucketWriter
 from tests.model.consumer import Consumer
 from tests.model.consumer_history import ConsumerWriter
-from tests.model.history import Step, Writer
+from tests.model.deliver_history import DeliverWriter
+from tests.model.directed import Directed
+from tests.model.history import SECOND, Step, Writer
 from tests.model.player import FRESH, Differs, Disturbed, Player, shrink
+from tests.model.read_history import ReadWriter
 from tests.model.reading import Unknown
 from tests.model.rules import CLUSTERED, OURS, PEER, Rules
 from tests.model.server import Server
 from tests.model.stream import Stream
+from tests.model.stream_history import StreamWriter
 from tests.model.twin import Lie, Twin
 
 HISTORIES = 60
@@ -120,9 +125,73 @@ async def differs(history: Sequence[Step], lie: Lie | None) -> bool:
     return False
 
 
-@pytest.mark.parametrize("writer", [Writer, ConsumerWriter, BucketWriter])
+def _sooner(consumer: Consumer) -> None:
+    for one in consumer.pending.values():
+        one.due -= 0.5
+
+
+def _without_counts(answer: Answer) -> Answer:
+    return answer._replace(headers=tuple(pair for pair in answer.headers if "Pending" not in pair[0]))
+
+
+def _without_events(server: Server, answers: list[Answer]) -> list[Answer]:
+    return [one for one in answers if not one.subject.startswith("$JS.EVENT.")]
+
+
+EXAM_LIES: dict[str, tuple[type[Writer], Lie]] = {
+    "an ack_wait is longer": (
+        AckWriter, about_consumers(lambda one: one.config.update(ack_wait=one.config["ack_wait"] + 2 * SECOND)),
+    ),
+    "an advisory is missing": (AckWriter, _without_events),
+    "+NXT brings nothing": (
+        AckWriter, lambda server, answers: [] if answers and answers[0].reply and len(answers) == 1 else answers,
+    ),
+    "a message comes early": (AckWriter, about_consumers(_sooner)),
+    "headers_only is forgotten": (DeliverWriter, about_consumers(lambda one: one.config.pop("headers_only", None))),
+    "a filter is forgotten": (DeliverWriter, about_consumers(lambda one: one.config.pop("filter_subjects", None))),
+    "num_pending is one more": (
+        DeliverWriter, says(lambda one: one._replace(data=one.data.replace(b'"num_pending": 0', b'"num_pending": 1'))),
+    ),
+    "a list is in another order": (
+        DeliverWriter, says(lambda one: one._replace(data=one.data.replace(b'["c1", "c2"', b'["c2", "c1"'))),
+    ),
+    "a page ends too early": (ReadWriter, lambda server, answers: answers[:-2] + answers[-1:]),
+    "a page does not tell what is left": (ReadWriter, says(_without_counts)),
+    "allow_direct is not heard": (ReadWriter, spoils(lambda stream: stream.config.update(allow_direct=True))),
+    "a limit does not count": (StreamWriter, spoils(lambda stream: stream.config.update(max_msgs_per_subject=-1))),
+    "a purge keeps nothing": (StreamWriter, spoils(_forgets_oldest)),
+    "an id is remembered for long": (StreamWriter, spoils(lambda one: one.config.update(duplicate_window=10**15))),
+    "a subject stays as it was": (StreamWriter, spoils(lambda one: one.config.update(subject_transform=None))),
+    "nothing is sent on": (StreamWriter, spoils(lambda one: one.config.pop("republish", None))),
+    "a sealed stream takes messages": (StreamWriter, spoils(lambda one: one.config.update(sealed=False))),
+}  # fmt: skip
+"""What each exam alone is to find."""
+EXAMS = (AckWriter, DeliverWriter, ReadWriter, StreamWriter)
+
+
+@pytest.mark.parametrize("name", EXAM_LIES)
+async def test_the_history_of_an_exam_finds_a_lie(name: str) -> None:
+    writer, lie = EXAM_LIES[name]
+    for seed in range(4):
+        if await differs(writer(seed).history(120), lie):
+            return
+    raise AssertionError(f"no history of {writer.__name__} finds that {name}")
+
+
+@pytest.mark.parametrize("writer", EXAMS)
+async def test_every_part_of_an_exam_is_predicted_to_its_end(writer: type[Directed]) -> None:
+    for name in writer.PARTS:
+        drawn = writer(name)
+        history = drawn.begin() + drawn.part(name)
+        player = Player(Twin(), OURS)
+        await player.play(history)
+        asked = sum(not step.wait and not step.listen for step in history)
+        assert player.asked >= asked * 0.8, name
+
+
+@pytest.mark.parametrize("writer", [Writer, ConsumerWriter, BucketWriter, *EXAMS])
 async def test_an_honest_server_is_never_blamed(writer: type[Writer]) -> None:
-    for seed in range(HISTORIES):
+    for seed in range(10 if writer in EXAMS else HISTORIES):
         assert not await differs(writer(seed).history(60), None)
 
 

@@ -101,7 +101,16 @@ function stateRows(info, of) {
     ["Stream", html`<a href=${to("streams", info.stream_name)}>${info.stream_name}</a>, ${exact(of.messages)} messages`],
     ["Wait for others of their keys", info.order_per_key && exact(info.order_per_key.messages_waiting)],
     ["Keys that wait", info.order_per_key && exact(info.order_per_key.keys_waiting)],
+    ...lettersOf(info),
     ...(info.priority_groups ?? []).map((one) => [`Group ${one.group}`, one.pinned_client_id ? `pinned to ${one.pinned_client_id} since ${time(one.pinned_ts)}` : "nobody is pinned"]),
+  ];
+}
+
+function lettersOf({ dead_letters: letters }) {
+  if (!letters) return [];
+  return [
+    ["Dead letters that wait", letters.waiting ? `${exact(letters.waiting)}, the first given up ${ago(letters.oldest)}` : exact(0)],
+    ["Why they wait", letters.last_error],
   ];
 }
 
@@ -117,6 +126,7 @@ function configRows(config) {
     ["Unacknowledged at most", limit(config.max_ack_pending)],
     ["Unacknowledged of a key at most", config.max_ack_pending_per_subject && exact(config.max_ack_pending_per_subject)],
     ["Key", config.key],
+    ["Dead letters to", config.dead_letter?.subject],
     ["Waiting pulls at most", config.max_waiting ? exact(config.max_waiting) : undefined],
     ["Messages of a pull at most", config.max_batch ? exact(config.max_batch) : undefined],
     ["Wait of a pull at most", duration(config.max_expires)],

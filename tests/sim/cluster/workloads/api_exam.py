@@ -3,15 +3,17 @@ not do."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
-from testkit.sim.session import Session
+from testkit.sim.session import ApiError, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 
 STREAM = "API"
 OTHER = "APIB"
+ARCHIVED = "APIC"
 
 
 class ApiExam(Exam):
@@ -19,13 +21,24 @@ class ApiExam(Exam):
     judges = (Exact,)
     promises = (
         "a request that is wrong, or about what is not there, is refused with its code, and changes nothing",
+        "an archive is taken in as a whole, with what it says of its stream, or it is refused and leaves none",
         "lists of streams and consumers come in pages without a gap, and tell how many there are",
     )
 
     async def check(self) -> None:
         self.streams: list[str] = []
         await self.examine(
-            [self._streams, self._consumers, self._names, self._bodies, self._pages, self._mirrored, self._servers], 6
+            [
+                self._streams,
+                self._consumers,
+                self._names,
+                self._bodies,
+                self._pages,
+                self._mirrored,
+                self._servers,
+                self._restores,
+            ],
+            6,
         )
 
     async def _both(self, session: Session) -> None:
@@ -66,6 +79,67 @@ class ApiExam(Exam):
         self.equal("afterwards", (await self.ask(session, f"STREAM.INFO.{STREAM}"))["config"], before)
         self.equal("the same again", (await self.ask(session, f"STREAM.CREATE.{STREAM}", before))["config"], before)
         await self._gone(session)
+
+    async def _restores(self, session: Session) -> None:
+        """An archive is taken in as a whole, with what it says of its stream, or leaves no stream."""
+        size = self.rng.choice([1, 3])
+        stored = await self.fill(session, ARCHIVED, [f"{ARCHIVED}.{at}" for at in range(9)], subjects=[f"{ARCHIVED}.>"],
+                                 num_replicas=size, description="archived")  # fmt: skip
+        await self.create_consumer(session, ARCHIVED, "kept")
+        await self.ask(session, f"STREAM.MSG.DELETE.{ARCHIVED}", {"seq": 4})
+        archive = await self._archive(session)
+        config = {"name": ARCHIVED, "subjects": [f"{ARCHIVED}.>"]}
+        subject = f"STREAM.RESTORE.{ARCHIVED}"
+        await self._codes(session, (subject, {"config": config, "state": {}}, 10130))
+        await self.ask(session, f"STREAM.DELETE.{ARCHIVED}")
+        await self._codes(
+            session,
+            (subject, {}, 10003),
+            (subject, {"config": config | {"name": OTHER}, "state": {}}, 10056),
+            (subject, {"config": config | {"subjects": ["a..b"]}, "state": {}}, 10052),
+        )
+        half = archive[: len(archive) // 2]
+        for what, sent in (("nonsense", b"x" * 99), ("half of it", half), ("nothing", b"")):
+            self.equal(what, await self._restored(session, sent), 10062)
+            await self.until(f"{what} leaves no stream", lambda: self._is_gone(session), 20.0)
+        await self.ask(session, subject)
+        await self.until("what is not continued is gone", lambda: self._is_gone(session), 30.0)
+        self.equal("the whole archive", await self._restored(session, archive), 0)
+        found = await self.contents(session, ARCHIVED)
+        there = [(seq, found[seq].headers["Nats-Subject"]) for seq in sorted(found)]
+        self.equal("its messages", there, [one for one in stored if one[0] != 4])
+        info = await self.ask(session, f"STREAM.INFO.{ARCHIVED}")
+        self.equal("its configuration", info["config"].get("description"), "archived")
+        names = (await self.ask(session, f"CONSUMER.NAMES.{ARCHIVED}"))["consumers"]
+        self.equal("its consumers", names, ["kept"])
+        await self.ask(session, f"STREAM.DELETE.{ARCHIVED}")
+
+    async def _archive(self, session: Session) -> bytes:
+        chunks = []
+        with session.inbox() as (inbox, got):
+            await self.ask(session, f"STREAM.SNAPSHOT.{ARCHIVED}", {"deliver_subject": inbox})
+            async with asyncio.timeout(10.0):
+                while (msg := await got.get()).payload:
+                    chunks.append(msg.payload)
+                    if msg.reply:
+                        session.publish(msg.reply)
+        return b"".join(chunks)
+
+    async def _restored(self, session: Session, archive: bytes) -> int:
+        """The code of the error with which it ends; 0 for none. The request says nothing of the stream."""
+        deliver = (await self.ask(session, f"STREAM.RESTORE.{ARCHIVED}"))["deliver_subject"]
+        for chunk in (archive, b"") if archive else (b"",):
+            said = (await session.request(deliver, chunk, seconds=8.0)).payload
+            if said and "error" in (answer := json.loads(said)):
+                return int(answer["error"]["err_code"])
+        return 0
+
+    async def _is_gone(self, session: Session) -> bool:
+        try:
+            await session.api(f"STREAM.INFO.{ARCHIVED}")
+        except ApiError as error:
+            return error.err_code == 10059
+        return False
 
     async def _consumers(self, session: Session) -> None:
         await self._both(session)

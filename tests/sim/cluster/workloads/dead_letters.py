@@ -1,17 +1,23 @@
-"""A work queue whose consumer gives messages up, and the stream that its dead letters go to, which may come later."""
+"""A stream whose consumer gives messages up, and the one that its dead letters go to, which may come later or be full;
+the consumer is reset, and gets another subject for its letters."""
 
 from __future__ import annotations
 
 import asyncio
 
 from testkit.sim.session import Msg, Session
-from tests.sim.cluster.judges import Letters, Log
-from tests.sim.cluster.workload import SETTLE, Workload
+from tests.sim.cluster.judges import Letter, Letters, Log
+from tests.sim.cluster.workload import PASSING, SETTLE, Workload
 
 STREAM = "GIVEN"
 TARGET = "DEAD"
 CONSUMER = "quitter"
+TARGETS = ("dead", "buried")
 SECOND = 1_000_000_000
+ROOM = 5
+"""Letters that a full target has room for at first, and how many more it gets at a time."""
+WINDOWS = (120 * SECOND, 120 * SECOND, 20 * SECOND)
+"""The target's duplicate_window. The short one is longer than a publish is on its way here."""
 
 
 class DeadLetters(Workload):
@@ -19,29 +25,42 @@ class DeadLetters(Workload):
     judges = (Log, Letters)
     promises = (
         "each message that is given up has one dead letter, and none is lost",
-        "a work queue frees a message when it is acknowledged, or its letter is stored",
+        "a work queue or interest stream frees a message when it is acknowledged, or its letter is stored",
     )
 
     async def prepare(self) -> None:
         self.log = Log()
         self.judge = Letters()
+        self.room = ROOM
         self.admin = await self.session("admin")
         self.copies = self.rng.choice([1, 3, 3])
-        await self.create(self.admin, STREAM, subjects=["given.>"], num_replicas=self.copies, retention="workqueue")
-        wish = {"subject": "dead.{subject}", "on_term": True}
-        await self.create_consumer(
-            self.admin, STREAM, CONSUMER, ack_wait=SECOND, max_deliver=self.rng.choice([1, 2]), dead_letter=wish
-        )
-        self.later = self.rng.random() < 0.5
+        self.retention = self.rng.choice(["workqueue", "workqueue", "interest"])
+        config = {"subjects": ["given.>"], "num_replicas": self.copies, "retention": self.retention}
+        await self.create(self.admin, STREAM, **config)
+        self.most = self.rng.choice([1, 2])
+        self.target = TARGETS[0]
+        await self._consumer()
+        self.later = self.rng.random() < 0.4
+        self.full = self.rng.random() < 0.5
+        self.window = self.rng.choice(WINDOWS)
         if not self.later:
-            await self._target()
+            await self._target(ROOM if self.full else -1)
 
-    async def _target(self) -> None:
-        await self.create(self.admin, TARGET, subjects=["dead.>"], num_replicas=self.copies)
+    async def _consumer(self) -> None:
+        wish = {"subject": self.target + ".{subject}", "on_term": True}
+        await self.create_consumer(
+            self.admin, STREAM, CONSUMER, ack_wait=SECOND, max_deliver=self.most, dead_letter=wish
+        )
+
+    async def _target(self, most: int, how: str = "CREATE") -> None:
+        config = {"name": TARGET, "subjects": [f"{one}.>" for one in TARGETS], "num_replicas": self.copies}
+        config |= {"allow_direct": True, "duplicate_window": self.window, "discard": "new", "max_msgs": most}
+        await self.insist(f"{how} of {TARGET}", lambda: self.admin.api(f"STREAM.{how}.{TARGET}", config))
 
     async def work(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._write())
+            group.create_task(self._change())
             for number in range(2):
                 group.create_task(self._consume(number))
 
@@ -49,6 +68,26 @@ class DeadLetters(Workload):
         session = await self.session("write")
         async for count in self.turns(8.0):
             await self.store_logged(self.log, session, f"given.{count % 5}", f"given-{count}")
+
+    async def _change(self) -> None:
+        """Resets the consumer, gives its letters another subject, and makes room for them."""
+        async for _ in self.turns(0.25):
+            change = self.rng.choice(("reset", "target", "room", "nothing"))
+            if change == "reset":
+                self.judge.resets += 1
+                try:
+                    await self.admin.api(f"CONSUMER.RESET.{STREAM}.{CONSUMER}")
+                except PASSING:
+                    continue
+            elif change == "target":
+                self.target = self.rng.choice(TARGETS)
+                await self._consumer()
+            elif change == "room":
+                if self.later or not self.full:
+                    continue
+                self.room += ROOM
+                await self._target(self.room, "UPDATE")
+            self.count(change)
 
     async def _consume(self, number: int) -> None:
         session = await self.session(f"pull{number}")
@@ -70,15 +109,19 @@ class DeadLetters(Workload):
 
     async def check(self) -> None:
         session = await self.session("rest")
-        if self.later:
-            await self._target()
+        if self.later or self.full:
+            await self._target(-1, "CREATE" if self.later else "UPDATE")
 
         async def empty() -> bool:
             await self._pull(session, 20)
             info = await session.api(f"STREAM.INFO.{STREAM}")
             return bool(info["state"]["messages"] == 0)
 
-        await self.until("the work queue is empty", empty, SETTLE)
+        await self.until("the stream is empty", empty, SETTLE)
         letters = await self.contents(session, TARGET)
         self.count("letters", len(letters))
-        self.judge.complete(self.log.acked.values(), [msg.payload.decode() for msg in letters.values()])
+        found = [
+            Letter(msg.headers["Nats-Subject"].split(".")[0], msg.headers["Nats-Msg-Id"], msg.payload.decode())
+            for msg in letters.values()
+        ]
+        self.judge.complete(self.log.acked.values(), found)

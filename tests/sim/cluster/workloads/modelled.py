@@ -7,96 +7,27 @@ import asyncio
 import itertools
 import json
 
-from testkit.sim.session import Disconnected, Msg, Session
-from tests.model.answers import Answer, parts, rfc3339
+from testkit.sim.session import Session
+from tests.model.answers import Answer, rfc3339
 from tests.model.branches import Branches, Request, TooMany
 from tests.model.bucket_history import BucketWriter
 from tests.model.consumer_history import ConsumerWriter
 from tests.model.history import Moment, Step, Writer, rendered
-from tests.model.player import Differs, Disturbed, Player
+from tests.model.player import Player
 from tests.model.reading import Unknown
 from tests.model.rules import CLUSTERED
-from tests.model.server import ACK, API, DIRECT
-from tests.model.stream import Headers
-from tests.sim.cluster.exam import Exam
+from tests.model.server import API, DIRECT
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.member_changes import OWN
+from tests.sim.cluster.played import PlayedExam, SimWire
 from tests.sim.cluster.workload import Workload
 
-PATIENCE = 4.0
-"""Seconds until an answer counts as lost."""
 OVER = 60.0
 """Seconds after which a request without an answer does not happen any more."""
 REFUSED_EARLY = (f"{API}STREAM.CREATE.", f"{API}STREAM.UPDATE.")
 """Requests that the server of the client refuses by what it knows of streams, before others see them."""
 NO_STREAM = b'"err_code":10059'
 LONG_AGO = 1_600_000_000 * 10**9
-
-
-class SimWire:
-    """A connection of the model's player, over a session of the simulation."""
-
-    def __init__(self, workload: Workload, session: Session) -> None:
-        self.workload = workload
-        self.session = session
-        self.known: set[str] = set()
-        self.pushed: list[Answer] = []
-        self.came = asyncio.Event()
-
-    def listen(self, subject: str) -> None:
-        if subject not in self.known:
-            self.known.add(subject)
-            self.session.subscribe(subject, self._take)
-
-    def _take(self, msg: Msg) -> None:
-        delivered = msg.reply.startswith(ACK)
-        headers = tuple(msg.headers.items())
-        self.pushed.append(Answer(msg.status, headers, msg.payload, msg.subject, parts(msg.reply) if delivered else ""))
-        self.came.set()
-
-    async def heard(self, wanted: int) -> list[Answer]:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while sum(not one.status for one in self.pushed) < wanted:
-                    self.came.clear()
-                    await self.came.wait()
-        except TimeoutError:
-            pass
-        found, self.pushed = self.pushed, []
-        return found
-
-    def now(self) -> float:
-        return self.workload.now
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    async def ask(self, subject: str, headers: Headers, body: bytes, wanted: int) -> list[Answer]:
-        """What came until the connection was lost, or nothing more."""
-        found: list[Answer] = []
-        with self.session.inbox() as (inbox, got):
-            try:
-                self.session.publish(subject, body, inbox, dict(headers))
-                async with asyncio.timeout(PATIENCE):
-                    while len(found) < wanted:
-                        found.append(_answer(await got.get()))
-                await self.session.flush()
-            except (Disconnected, TimeoutError):
-                pass
-            while not got.empty():
-                found.append(_answer(got.get_nowait()))
-        return found
-
-
-def _answer(msg: Msg) -> Answer:
-    delivered = msg.reply.startswith(ACK)
-    return Answer(
-        msg.status,
-        tuple(msg.headers.items()),
-        msg.payload,
-        msg.subject if delivered else "",
-        parts(msg.reply) if delivered else "",
-    )
 
 
 def _gone(branches: Branches, request: Request) -> bool:
@@ -120,7 +51,7 @@ def _short(answers: list[Answer]) -> str:
     return ", ".join(f"{one.status}{one.data.decode()[:100]}" for one in answers) or "nothing"
 
 
-class ModelExam(Exam):
+class ModelExam(PlayedExam):
     name = "exam-model"
     judges = (Exact,)
     promises = ("every request of a random history is answered exactly as the model of JetStream says",)
@@ -150,14 +81,7 @@ class ModelExam(Exam):
         names = [f"X{self.number}{letter}" for letter in "ABC"]
         seed = self.rng.random()
         history = writer(seed, timed=timed, replicas=self.rng.choice([1, 3]), names=names, alone=False).history(60)
-        player = Player(SimWire(self, session), CLUSTERED)
-        try:
-            await player.play(history)
-        except Differs as error:
-            Exact.equal(f"the answer to {error}", "another one", "that of the model")
-        except Disturbed:
-            self.count("disturbed")
-        self.count("asked", player.asked)
+        await self.played(Player(SimWire(self, session), CLUSTERED), history)
 
 
 class Modelled(Workload):

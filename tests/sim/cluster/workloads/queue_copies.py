@@ -4,6 +4,7 @@ upstream that is deleted and made anew again and again."""
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from testkit.sim.deployment import Deployment
 from testkit.sim.session import ApiError, Msg, Session
@@ -13,6 +14,9 @@ from tests.sim.cluster.workload import Workload, together
 QUEUES = {"JOBS": "workqueue", "NEWS": "interest", "MOVED": "workqueue"}
 """Upstreams and their retention: the first two are sources of one stream, the last one has a mirror."""
 NO_STREAM = 10059
+GIVEN = 0.4
+"""Share of the links of work queues that take a consumer that is given to them."""
+SECOND = 1_000_000_000
 
 
 class QueueCopies(Workload):
@@ -33,10 +37,21 @@ class QueueCopies(Workload):
         there = await self.session("leaf", *self.leaf) if self.leaf else admin
         external = {"external": {"api": "$JS.hub.API"}} if self.leaf else {}
         size = self.rng.choice([1, 3]) if len(self.leaf) != 1 else 1
-        sources = [{"name": name} | external for name in ("JOBS", "NEWS")]
-        await self.create(there, "TAKEN", num_replicas=size, sources=sources)
-        await self.create(there, "MOVED_TWIN", num_replicas=size, mirror={"name": "MOVED"} | external)
+        given = set() if self.leaf else {name for name in ("JOBS", "MOVED") if self.rng.random() < GIVEN}
+        links = {name: {"name": name} | external | await self._given(admin, name, name in given) for name in QUEUES}
+        await self.create(there, "TAKEN", num_replicas=size, sources=[links["JOBS"], links["NEWS"]])
+        await self.create(there, "MOVED_TWIN", num_replicas=size, mirror=links["MOVED"])
         await self.until("all links are there", lambda: self._linked(admin))
+
+    async def _given(self, session: Session, stream: str, given: bool) -> dict[str, Any]:
+        """A consumer of our own for the link of this upstream (ADR-60), or nothing."""
+        if not given:
+            return {}
+        self.count("consumers given")
+        deliver = f"deliver.{stream}"
+        pace = {"flow_control": True, "idle_heartbeat": SECOND}
+        await self.create_consumer(session, stream, "given", ack_policy="flow_control", deliver_subject=deliver, **pace)
+        return {"consumer": {"name": "given", "deliver_subject": deliver}}
 
     async def _linked(self, session: Session) -> bool:
         """What comes to a stream with interest while nobody has any is for nobody."""

@@ -14,6 +14,34 @@ SECOND = 1_000_000_000
 SLACK = 1.0
 """Seconds by which something may come late."""
 
+LEFT_OUT = "left out"
+PATTERNS = (
+    ("@hourly", ""), ("@daily", ""), ("@weekly", ""), ("@monthly", ""), ("@yearly", ""),
+    ("0 30 2 10 3 *", "America/New_York"), ("0 30 2 31 3 *", "Europe/Berlin"),
+    ("0 */20 1-3 * * *", "Australia/Lord_Howe"),
+    ("0 0 0 29 2 *", ""), ("0 0 12 * JAN-MAR MON-FRI", ""), ("59 59 23 31 12 0", ""), ("0 0 12 1,15 * 1", ""),
+)  # fmt: skip
+"""Patterns and time zones: also of nights with an hour that is not there, or is there twice."""
+WRONG: tuple[tuple[dict[str, str], int], ...] = (
+    ({"Nats-Schedule": "* * * *"}, 10189),
+    ({"Nats-Schedule": "61 * * * * *"}, 10189),
+    ({"Nats-Schedule": "x * * * * *"}, 10189),
+    ({"Nats-Schedule": "1-2-3 * * * * *"}, 10189),
+    ({"Nats-Schedule": "*/0 * * * * *"}, 10189),
+    ({"Nats-Schedule": "@every now"}, 10189),
+    ({"Nats-Schedule": "@at noon"}, 10189),
+    ({"Nats-Schedule": "0 0 * * * *", "Nats-Schedule-Time-Zone": "Moon/Base"}, 10223),
+    ({"Nats-Schedule-Target": LEFT_OUT}, 10190),
+    ({"Nats-Schedule-Target": "plan.wrong"}, 10190),
+    ({"Nats-Schedule-Target": "elsewhere"}, 10190),
+    ({"Nats-Schedule-Source": "plan.to.wrong"}, 10203),
+    ({"Nats-Schedule-TTL": "soon"}, 10191),
+    ({"Nats-Schedule-Rollup": "all"}, 10192),
+    ({"Nats-Schedule": LEFT_OUT, "Nats-Scheduler": "plan.other"}, 10212),
+    ({"Nats-Schedule": LEFT_OUT, "Nats-Schedule-Next": "purge"}, 10212),
+    ({"Nats-Schedule": LEFT_OUT, "Nats-Schedule-Next": "purge", "Nats-Scheduler": "plan.wrong"}, 10212),
+)
+
 
 class TimeExam(Exam):
     name = "exam-times"
@@ -24,12 +52,25 @@ class TimeExam(Exam):
         "a schedule that repeats fires at its interval, one at a time fires once within a second, and a deleted one "
         "never",
         "a schedule with a cron pattern fires at the seconds that the pattern names",
+        "a schedule sends the newest message of its source; one that is wrong is refused with its code",
     )
 
     async def check(self) -> None:
         self.planned = False
         await self.examine(
-            [self._age, self._ttl, self._marked, self._repeating, self._cron, self._at, self._cancelled], 3
+            [
+                self._age,
+                self._ttl,
+                self._marked,
+                self._repeating,
+                self._cron,
+                self._at,
+                self._cancelled,
+                self._sourced,
+                self._patterns,
+                self._wrong,
+            ],
+            4,
         )
 
     async def _left(self, session: Session, name: str, began: float, wanted: set[int]) -> float:
@@ -114,6 +155,48 @@ class TimeExam(Exam):
             Exact.between("seconds behind a third one", at % 3, 0.0, 1.0)
         never = {"Nats-Schedule": "0 0 0 30 2 *", "Nats-Schedule-Target": "plan.to.never"}
         self.equal("a pattern that never fires", await self._refused_message(session, "plan.never", never), 10189)
+
+    async def _sourced(self, session: Session) -> None:
+        """What it sends is the newest message of another subject; a rollup leaves only the newest one of them."""
+        await self.create(
+            session, "SOURCED", subjects=["sourced.>"], allow_msg_schedules=True, allow_msg_ttl=True,
+            allow_rollup_hdrs=True, num_replicas=self.rng.choice([1, 3]),
+        )  # fmt: skip
+        headers = {
+            "Nats-Schedule": "@every 2s", "Nats-Schedule-Target": "sourced.to", "Nats-Schedule-Source": "sourced.from",
+            "Nats-Schedule-TTL": "60s", "Nats-Schedule-Rollup": "sub",
+        }  # fmt: skip
+        await self.store(session, "sourced.from", "content", {"Own": "value"})
+        await self.store(session, "sourced.plan", "plan", headers)
+        await asyncio.sleep(7.0)
+        found = list((await self.contents(session, "SOURCED", "sourced.to")).values())
+        told = [
+            (msg.payload, *(msg.headers.get(key) for key in ("Own", "Nats-Scheduler", "Nats-TTL", "Nats-Rollup")))
+            for msg in found
+        ]
+        self.equal("the newest firing", told, [(b"content", "value", "sourced.plan", "60s", "sub")])
+
+    async def _patterns(self, session: Session) -> None:
+        """All that is a pattern is taken, and waits."""
+        await self._schedules(session)
+        for at, (pattern, zone) in enumerate(PATTERNS):
+            headers = {"Nats-Schedule": pattern, "Nats-Schedule-Target": "plan.to.far"}
+            await self.store(
+                session, f"plan.far.{at}", f"far {at}", headers | ({"Nats-Schedule-Time-Zone": zone} if zone else {})
+            )
+        found = await self.contents(session, "PLAN", "plan.far.*")
+        self.equal("patterns that wait", len(found), len(PATTERNS))
+        await self.ask(session, "STREAM.PURGE.PLAN", {"filter": "plan.far.*"})  # some fire once in an hour
+
+    async def _wrong(self, session: Session) -> None:
+        await self._schedules(session)
+        for headers, code in WRONG:
+            whole = {"Nats-Schedule": "@every 2s", "Nats-Schedule-Target": "plan.to.wrong"} | headers
+            told = await self._refused_message(
+                session, "plan.wrong", {key: value for key, value in whole.items() if value != LEFT_OUT}
+            )
+            self.equal(f"a schedule with {headers}", told, code)
+        self.equal("what is stored of them", len(await self.contents(session, "PLAN", "plan.wrong")), 0)
 
     async def _refused_message(self, session: Session, subject: str, headers: dict[str, str]) -> int:
         """The code of the error that is to come."""

@@ -12,6 +12,7 @@ import pytest
 
 from jetcluster.pipeline.tables import files
 from jetcluster.pipeline.tables.files import DEAD, RAW, TablePart, WriteTask, results_of, table_schema
+from jetcluster.pipeline.tables.json_rows import JsonFormat
 from jetcluster.pipeline.tables.table import DataFile, Span
 
 NOON = dt.datetime(2026, 11, 29, 12, 0, 0, 1500, tzinfo=dt.UTC)
@@ -55,7 +56,7 @@ def test_messages_as_they_are_from_where_each_table_ends(tmp_path: Path) -> None
 def test_rows_and_dead_letters(tmp_path: Path) -> None:
     columns = pa.struct([("x", pa.int64())])
     parts = (TablePart(str(tmp_path / "dead"), 0, True), TablePart(str(tmp_path / "rows"), 0, False))
-    task = WriteTask(Span(1, 4), parts, columns, infer=True)
+    task = WriteTask(Span(1, 4), parts, columns, JsonFormat())
     written, found = done(task, batch(1, b'{"x": 1}', b"no", b'{"x": 2, "y": true}'))
     assert found == pa.struct([("x", pa.int64()), ("y", pa.bool_())])
     dead, rows = (

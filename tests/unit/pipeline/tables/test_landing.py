@@ -111,6 +111,15 @@ def test_columns_of_other_types_are_refused() -> None:
             landing.columns(OWN, pa.struct([(name, pa.int64())]))
 
 
+def test_a_map_whose_values_get_a_field_is_refused() -> None:
+    """A schema can ask for that; JSON is inferred to no maps."""
+    kinds = [pa.map_(pa.string(), pa.struct([(name, pa.int64()) for name in names])) for names in ("x", "xy")]
+    landing = Landing([FakeTable(columns=pa.schema([*OWN, ("m", kinds[0])]))], [])
+    assert landing.columns(OWN, pa.struct([("m", kinds[0])])).field("m").type == kinds[0]
+    with pytest.raises(UsageError, match="column m is map"):
+        landing.columns(OWN, pa.struct([("m", kinds[1])]))
+
+
 def test_dead_letters() -> None:
     assert dead_letters_of("/lake/orders/") == "/lake/orders_dead_letters"
     check_own(FakeTable(columns=DEAD), DEAD)

@@ -1,0 +1,62 @@
+"""`StoreKeys`: the keys of an encrypted store, opened at a start and changed by a reload."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from jetcluster.config.options import JetStreamOptions
+from jetcluster.files import names_in
+from jetcluster.logs import Logger
+from jetcluster.node.data_renewal import QUARANTINE, encrypt, is_plain
+from jetcluster.sealing.api import is_sealed
+from jetcluster.sealing.keyring import Keyring
+from jetcluster.sealing.names import HiddenNames
+from jetcluster.sealing.segments import Segments
+from jetcluster.sealing.values import Values
+from jetcluster.store.seal import StoreSeal
+from jetcluster.stream.ports import NAMED_TABLES
+
+if TYPE_CHECKING:
+    from jetcluster.node.platform import Platform
+
+SHOWN: Final = {"aes": "AES-GCM", "chachapoly": "ChaCha20-Poly1305"}
+"""Names of the ciphers in nats-server's log."""
+
+
+class StoreKeys:
+    """The keys of the store in `directory`, with what they seal. Raises KeyringError, also where the store is encrypted
+    and `options` have no key, and OSError; on a wrong key nothing was changed."""
+
+    def __init__(self, directory: Path, options: JetStreamOptions, platform: Platform, log: Logger) -> None:
+        files, rng = platform.files, platform.rng
+        if is_sealed(directory, files):
+            secret, previous = options.encryption_key, options.prev_encryption_key
+            self._keyring = Keyring.unlock(directory, secret, previous, files, rng)
+        else:
+            self._keyring = Keyring.make(directory, options.encryption_key, options.cipher, files, rng)
+        if self._keyring.settle(options.encryption_key, options.cipher):
+            log.info("The key of the store was changed")
+        self.segments = Segments(self._keyring, rng)
+        """The journal's."""
+        seal = StoreSeal(Values(self._keyring, rng), HiddenNames(self._keyring.names), NAMED_TABLES)
+        self._directory = directory
+        self._platform = platform
+        self._log = log
+        self.open_store = partial(platform.open_store, seal=seal)
+        log.info(f"  Encryption:      {SHOWN[options.cipher]}")
+
+    def encrypt_data(self) -> None:
+        """Seals a data store of before the encryption. Raises KvError and OSError."""
+        directory, files = self._directory, self._platform.files
+        if encrypt(directory, files, self._platform.open_store, self.open_store):
+            self._log.info("The data store was not encrypted, and is now")
+        aside = directory / QUARANTINE
+        old = [name for name in names_in(aside, files) if is_plain(aside / name, files)]
+        if old:
+            self._log.warning("put aside before the encryption, and not encrypted: delete it", folders=", ".join(old))
+
+    def change(self, options: JetStreamOptions) -> None:
+        """Takes over the key and the cipher of a reload. Raises KeyringError and OSError; the old ones then stay."""
+        self._keyring.settle(options.encryption_key, options.cipher)
