@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.budget import BusyError, Steps
+from jetcluster.cluster.replica_load import ReplicaLoad
 from jetcluster.consumer.owners import encode_moves
 from jetcluster.consumer.state.rules import PINNED
 from jetcluster.mesh.api import MeshError
@@ -28,6 +29,7 @@ from jetcluster.replica.services import Network, Runtime
 if TYPE_CHECKING:
     from jetcluster.consumer.state.state import ConsumerState
     from jetcluster.health.node_health import Trouble
+    from jetcluster.meta.placement import PlacementRules
     from jetcluster.replica.stream_replica import StreamReplica
 
 LOAD_METHOD: Final = "balance.load"
@@ -83,8 +85,12 @@ class LoadReport(NamedTuple):
     """Streams whose rate it does not know yet."""
     changing: int
     """Streams that it leads and whose members change, or are not those that are assigned."""
+    amiss: int
+    """Its replicas that are not current, or know of others that are not (`ReplicaLoad`)."""
     stored: int
     """Bytes of its replicas."""
+    free: Mapping[str, int]
+    """By storage, bytes that it may take besides."""
     busy: int
     """Thousandths of a core."""
     steady: float
@@ -97,12 +103,16 @@ class LoadReport(NamedTuple):
         said = json.loads(answer)
         owns = {str(peer): Weight(*map(int, weight)) for peer, weight in said["owns"].items()}
         leads = Weight(*map(int, said["leads"]))
-        unknown, changing, stored, busy = (int(said[key]) for key in ("unknown", "changing", "stored", "busy"))
-        return cls(leads, owns, unknown, changing, stored, busy, float(said["steady"]), bool(said["leaving"]))
+        unknown, changing, amiss = (int(said[key]) for key in ("unknown", "changing", "amiss"))
+        stored, busy = int(said["stored"]), int(said["busy"])
+        free = {str(storage): int(size) for storage, size in said["free"].items()}
+        steady, leaving = float(said["steady"]), bool(said["leaving"])
+        return cls(leads, owns, unknown, changing, amiss, stored, free, busy, steady, leaving)
 
 
 class NodeLoad:
-    """One per server; `cpu_seconds`: processor time of this process so far; `leaving`: it is a lame duck."""
+    """One per server; `cpu_seconds`: processor time of this process so far; `leaving`: it is a lame duck; `rules`: the
+    bytes that may be stored here."""
 
     def __init__(
         self,
@@ -111,9 +121,10 @@ class NodeLoad:
         replicas: Mapping[int, StreamReplica],
         cpu_seconds: Callable[[], float],
         leaving: Callable[[], bool],
+        rules: Callable[[], PlacementRules],
     ) -> None:
         self._runtime, self._network, self._replicas = runtime, network, replicas
-        self._cpu_seconds, self._leaving = cpu_seconds, leaving
+        self._cpu_seconds, self._leaving, self._rules = cpu_seconds, leaving, rules
         self._led: dict[int, _Led] = {}
         self._expected: dict[int, float] = {}
         """Rates of streams that this server was asked to lead, as their leaders measured them."""
@@ -151,7 +162,7 @@ class NodeLoad:
         fresh = 1.0 - math.exp(-seconds / SMOOTH_SECONDS)
         self._measure_processor(seconds, fresh)
         led: dict[int, _Led] = {}
-        leads, stored, owns = Weight(), 0, dict[str, Weight]()
+        leads, held, owns = Weight(), ReplicaLoad(), dict[str, Weight]()
         unknown = changing = 0
         for number, gid in enumerate(list(self._replicas), 1):
             if number % REPLICAS_PER_STEP == 0:
@@ -159,7 +170,7 @@ class NodeLoad:
             replica = self._replicas.get(gid)
             if replica is None:
                 continue
-            stored += replica.store.byte_count
+            held.add(replica)
             if replica.leading:
                 one = led[gid] = yield from self._look(gid, replica, now, seconds, fresh)
                 leads = leads.plus(Weight(ONE, max(round(one.rate), 0)))
@@ -172,9 +183,11 @@ class NodeLoad:
                     if (state := replica.table.by_cid.get(cid)) is not None:
                         owns[state.owner] = owns.get(state.owner, Weight()).plus(Weight(0, round(rate)))
         self._led = led
+        journal = self._network.raft.journal
         return {
-            "leads": leads, "owns": owns, "unknown": unknown, "changing": changing, "stored": stored,
-            "busy": round(self._busy * 1000),
+            "leads": leads, "owns": owns, "unknown": unknown, "changing": changing, "busy": round(self._busy * 1000),
+            "amiss": held.amiss, "stored": held.stored.total(),
+            "free": held.free(self._rules(), journal.free, journal.disk_size),
         }  # fmt: skip
 
     def _measure_processor(self, seconds: float, fresh: float) -> None:

@@ -1,11 +1,15 @@
 """`ReplicaMoves`: the meta leader gives servers their share of replicas, one move after the other.
 
 A replica that moves is a copy over the network, so nothing moves while anything else is amiss: all servers are there,
-well and have been so for a while, none is drained, every stream has its replicas, and no group changes its members. The
-stream itself is looked at last: all of its replicas must have caught up.
+well and have been so for a while, none is drained, every stream has its replicas and a leader, no group changes its
+members, and no replica is damaged or behind. The stream itself is looked at last: all of its replicas must have caught
+up.
 
 A move is a change of placement as any other (`members.follow_assignment`): the new replica first, then one change of
-the voters. A replica counts as one, and as one more for each `STORED` bytes.
+the voters. A replica counts as one, and as one more for each `STORED` bytes, which are measured and so have a margin of
+noise. Bytes count whatever the size of a server's disk, but a server that is nearly full gets nothing.
+
+What is refused is remembered, so that a round begins where the last one ended (`cluster.replica_rests`).
 """
 
 from __future__ import annotations
@@ -13,13 +17,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from jetcluster.budget import BusyError, Steps
 from jetcluster.cluster.balance_news import BalanceMove, Numbers
 from jetcluster.cluster.load import ONE, REPLICAS, REST_SECONDS, UNITS_METHOD, LoadReport
+from jetcluster.cluster.replica_rests import ReplicaRests
 from jetcluster.errors import ApiError
 from jetcluster.mesh.api import MeshError
-from jetcluster.meta.balance import Shift, Unit, Weight, spread, uneven
+from jetcluster.meta.balance import Choices, Shift, Unit, Weight, uneven
 from jetcluster.replica.services import Network, Runtime
 from jetcluster.stream.rules import RESTORING
 
@@ -30,11 +36,23 @@ if TYPE_CHECKING:
     from jetcluster.meta.state import Assignment
 
 STORED: Final = 256 << 20
+ROOM: Final = 2
+"""Times the bytes of a replica that a server must have free to get it: its log comes beside the copy."""
 ATTEMPTS: Final = 16
-"""Streams that are looked at for one move: placements may refuse the first ones."""
+"""Leaders of streams, asked for one move."""
+PLACES: Final = 256
+"""Places looked at for one move: placements may refuse the first ones."""
+MAX_UNITS: Final = 64
+"""Replicas of one server that are compared for one move: the heaviest and the lightest."""
+ROWS_PER_STEP: Final = 16
 ASK_SECONDS: Final = 1.0
 MEMBERS_SECONDS: Final = 2.0
-MAX_RECENT: Final = 256
+
+KEY: Final = "balance", "replicas"
+"""Its jobs take turns under this key (`LoopBudget`)."""
+
+Row = tuple[str, int, int]
+"""Peer id, group id and bytes of a replica."""
 
 
 class ReplicaMoves:
@@ -48,88 +66,51 @@ class ReplicaMoves:
         self._runtime, self._network = runtime, network
         self._meta, self._service = meta, service
         self._ask_stream, self._occupied = ask_stream, occupied
-        self._recent: dict[int, float] = {}
-        """By stream, when a replica of it moved last (monotonic seconds)."""
+        self._rests = ReplicaRests(meta.machine, runtime.clock)
 
     async def move_one(self, reports: Mapping[str, LoadReport], fit: Sequence[str]) -> BalanceMove | None:
         """Begins a move and returns it, or None when there is none to make now. Raises as `MetaService.handle` does."""
-        machine = self._meta.machine
+        try:
+            return await self._move_one(reports, fit)
+        except BusyError:
+            return None  # the loop has enough to do, and there is another round
+
+    async def _move_one(self, reports: Mapping[str, LoadReport], fit: Sequence[str]) -> BalanceMove | None:
+        group, machine, turns = self._meta.group, self._meta.machine, self._runtime.budget
+        await turns.run(KEY, self._rests.look(0 if group is None else group.term))
         if not self._all_is_well(reports, fit):
             return None
-        loads = {peer: self._load(machine.replicas_on(peer), reports[peer].stored) for peer in fit}
+        loads = {peer: weight_of(machine.replicas_on(peer), reports[peer].stored) for peer in fit}
         if not uneven(loads, fit, ONE):
             return None
-        units = await self._units(loads, fit)
+        choices = Choices(loads, fit)
+        rows = await self._rows(loads, fit)
+        await turns.run(KEY, self._fill(choices, rows, reports, fit))
         for _ in range(ATTEMPTS):
-            shifts = spread(loads, units, fit, 1)
-            if not shifts:
+            shift = await turns.run(KEY, self._next(choices, loads))
+            if shift is None:
                 return None
-            if (found := await self._allowed(shifts[0])) is not None:
-                return await self._begin(found, shifts[0])
-            units = [_without(unit, shifts[0]) for unit in units]
+            if (found := await self._caught_up(shift)) is not None:
+                return await self._begin(found, shift)
+            choices.drop(shift.unit)
         return None
 
     def _all_is_well(self, reports: Mapping[str, LoadReport], fit: Sequence[str]) -> bool:
         machine = self._meta.machine
-        members = [node.peer for node in machine.nodes.values() if node.jetstream]
-        if any(peer not in fit for peer in members) or any(report.changing for report in reports.values()):
+        if any(node.peer not in fit for node in machine.nodes.values() if node.jetstream):
+            return False
+        if any(report.changing or report.amiss for report in reports.values()):
             return False
         return not (self._occupied() or machine.misplaced)
 
-    async def _units(self, loads: Mapping[str, Weight], fit: Sequence[str]) -> list[Unit]:
-        """Returns replicas of the servers that have more than others, with the servers that have none of the stream."""
+    # ---- what could move
+
+    async def _rows(self, loads: Mapping[str, Weight], fit: Sequence[str]) -> list[Row]:
+        """Returns replicas of the servers that have more than others."""
         least = min(load.total for load in loads.values())
         asked = [peer for peer in fit if loads[peer].total > least]
         answers = await asyncio.gather(*map(self._ask, asked))
-        now = self._runtime.clock.monotonic()
-        self._recent = {gid: at for gid, at in self._recent.items() if now - at < REST_SECONDS}
-        units = []
-        for peer, rows in zip(asked, answers, strict=True):
-            for gid, stored in rows:
-                assignment = self._meta.machine.by_gid(gid)
-                if assignment is None or gid in self._recent or peer not in assignment.peers:
-                    continue
-                heirs = tuple(other for other in fit if other not in assignment.peers)
-                units.append(Unit((gid, fit.index(peer)), peer, heirs, self._load(1, stored)))
-        return units
-
-    async def _allowed(self, shift: Shift) -> Assignment | None:
-        """Returns the stream, if its placement allows the move and all of its replicas have caught up."""
-        gid, source = shift.unit.key[0], shift.unit.at
-        assignment = self._meta.machine.by_gid(gid)
-        if assignment is None or assignment.config.get(RESTORING) or source not in assignment.peers:
-            return None
-        if not self._service.may_take(assignment, source, shift.target):
-            return None
-        try:
-            async with asyncio.timeout(MEMBERS_SECONDS):
-                members = await self._ask_stream(assignment, "members", {})
-        except (ApiError, TimeoutError):
-            return None
-        settled = set(members["voters"]) == set(assignment.peers) and not (members["outgoing"] or members["learners"])
-        return assignment if settled and members.get("behind") == [] else None
-
-    async def _begin(self, old: Assignment, shift: Shift) -> BalanceMove:
-        peers = [shift.target if peer == shift.unit.at else peer for peer in old.peers]
-        machine = self._meta.machine
-        counts = [machine.replicas_on(peer) for peer in (shift.unit.at, shift.target)]
-        await self._service.set_peers(old, peers, self._runtime.rng.token(8).hex())
-        if len(self._recent) < MAX_RECENT:
-            self._recent[old.gid] = self._runtime.clock.monotonic()
-        source, target = (machine.nodes[peer].name for peer in (shift.unit.at, shift.target))
-        weights = shift.source_load.total, shift.target_load.total
-        moved = shift.unit.weight.total
-        before = _numbers(counts[0], weights[0]), _numbers(counts[1], weights[1])
-        after = _numbers(counts[0] - 1, weights[0] - moved), _numbers(counts[1] + 1, weights[1] + moved)
-        why = " and ".join(
-            f"{name} holds {one['count']} replicas of weight {one['weight']}"
-            for name, one in zip((source, target), before, strict=True)
-        )
-        return BalanceMove(REPLICAS, old, "", source, target, why, before, after)
-
-    @staticmethod
-    def _load(replicas: int, stored: int) -> Weight:
-        return Weight(ONE * replicas + ONE * stored // STORED)
+        return [(peer, gid, stored) for peer, rows in zip(asked, answers, strict=True) for gid, stored in rows]
 
     async def _ask(self, peer: str) -> list[tuple[int, int]]:
         try:
@@ -138,12 +119,104 @@ class ReplicaMoves:
         except (MeshError, ValueError, TypeError, RecursionError):
             return []
 
+    def _fill(
+        self, choices: Choices, rows: Sequence[Row], reports: Mapping[str, LoadReport], fit: Sequence[str]
+    ) -> Steps[None]:
+        """Takes the replicas with the servers that have none of the stream, have room for it, and did not refuse it."""
+        found: dict[str, list[Unit]] = {peer: [] for peer in fit}
+        for number, (peer, gid, stored) in enumerate(rows):
+            if number % ROWS_PER_STEP == 0:
+                yield
+            assignment = self._meta.machine.by_gid(gid)
+            if assignment is None or self._rests.rests(gid) or peer not in assignment.peers:
+                continue
+            storage = assignment.config["storage"]
+            heirs = tuple(
+                other
+                for other in fit
+                if other not in assignment.peers
+                and reports[other].free.get(storage, 0) >= ROOM * stored
+                and not self._rests.is_refused(gid, other)
+            )
+            if heirs:
+                found[peer].append(Unit((gid, fit.index(peer)), peer, heirs, weight_of(1, stored)))
+        yield from choices.fill([unit for units in found.values() for unit in _some(units)])
 
-def _without(unit: Unit, shift: Shift) -> Unit:
-    """Returns the unit without the server to which it may not go."""
-    if unit.key != shift.unit.key:
-        return unit
-    return unit._replace(heirs=tuple(peer for peer in unit.heirs if peer != shift.target))
+    # ---- one move
+
+    def _next(self, choices: Choices, loads: Mapping[str, Weight]) -> Steps[Shift | None]:
+        """Returns a move that the stream's placement allows."""
+        for _ in range(PLACES):
+            shift = yield from choices.next(loads)
+            if shift is None:
+                return None
+            gid, source = shift.unit.key[0], shift.unit.at
+            assignment = self._movable(gid, source)
+            if assignment is None:
+                choices.drop(shift.unit)
+            elif self._service.may_take(assignment, source, shift.target):
+                return shift
+            else:
+                self._rests.refuse(gid, shift.target)
+                choices.refuse(shift.unit, shift.target)
+        return None
+
+    def _movable(self, gid: int, source: str) -> Assignment | None:
+        one = self._meta.machine.by_gid(gid)
+        if one is None or source not in one.peers or one.config.get(RESTORING) or self._rests.rests(gid):
+            return None
+        return one
+
+    async def _caught_up(self, shift: Shift) -> Assignment | None:
+        """Returns the stream, if all of its replicas have caught up; else it rests."""
+        gid, source = shift.unit.key[0], shift.unit.at
+        assignment = self._movable(gid, source)
+        if assignment is None:
+            return None
+        members = await self.members_of(assignment)
+        settled = set(members.get("voters", ())) == set(assignment.peers)
+        if settled and not (members["outgoing"] or members["learners"]) and members.get("behind") == []:
+            return assignment
+        self._rests.rest(gid, REST_SECONDS)
+        return None
+
+    async def members_of(self, assignment: Assignment) -> Mapping[str, Any]:
+        """Returns the leader's answer to "members", or {} without one."""
+        try:
+            async with asyncio.timeout(MEMBERS_SECONDS):
+                return await self._ask_stream(assignment, "members", {})
+        except (ApiError, TimeoutError):
+            return {}
+
+    async def _begin(self, old: Assignment, shift: Shift) -> BalanceMove:
+        source, target = shift.unit.at, shift.target
+        peers = [target if peer == source else peer for peer in old.peers]
+        nodes, machine = self._meta.machine.nodes, self._meta.machine
+        counts = [machine.replicas_on(peer) for peer in (source, target)]
+        names = [nodes[peer].name if peer in nodes else peer for peer in (source, target)]
+        await self._service.set_peers(old, peers, self._runtime.rng.token(8).hex())
+        self._rests.moved(old.gid, tuple(peers))
+        weights, moved = (shift.source_load.total, shift.target_load.total), shift.unit.weight.total
+        before = _numbers(counts[0], weights[0]), _numbers(counts[1], weights[1])
+        after = _numbers(counts[0] - 1, weights[0] - moved), _numbers(counts[1] + 1, weights[1] + moved)
+        why = " and ".join(
+            f"{name} holds {one['count']} replicas of weight {one['weight']}"
+            for name, one in zip(names, before, strict=True)
+        )
+        return BalanceMove(REPLICAS, old, "", names[0], names[1], why, before, after)
+
+
+def weight_of(replicas: int, stored: int) -> Weight:
+    """Returns the weight of as many replicas with as many bytes in all."""
+    return Weight(ONE * replicas, ONE * stored // STORED)
+
+
+def _some(units: list[Unit]) -> list[Unit]:
+    """Returns at most MAX_UNITS of one server's replicas: heavy ones and light ones."""
+    if len(units) <= MAX_UNITS:
+        return units
+    units.sort(key=lambda unit: unit.weight.total)
+    return units[: MAX_UNITS // 2] + units[-MAX_UNITS // 2 :]
 
 
 def _numbers(count: int, weight: int) -> Numbers:

@@ -168,7 +168,8 @@ class Parts:
             from jetcluster.cluster.load import NodeLoad
             from jetcluster.cluster.replica_moves import ReplicaMoves
 
-            self.load = NodeLoad(runtime, network, replicas, node.cpu_seconds, node.leaving)
+            own = node.cpu_seconds, node.leaving, node.placement_rules
+            self.load = NodeLoad(runtime, network, replicas, *own)
             moves = ReplicaMoves(runtime, network, meta, self.service, hub.stream_request, self.administration.occupied)
             self.balancer = Balancer(runtime, network, events, meta, node.balance_rules or BalanceRules, moves)
         self.registry = NodeRegistry(*basis, self.service, self.members, self.cluster_id, self.administration)

@@ -15,8 +15,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from jetcluster.budget import Steps, at_once
 from jetcluster.records import NamedTuple
 
+UNITS_PER_STEP: Final = 16
 NOISE_SHARE: Final = 10
 """One part in so many of two servers' rates is noise: measured rates differ by as much from one time to the next."""
 
@@ -88,11 +90,11 @@ def spread(
     of all servers concerned, of which only `targets` get anything; units elsewhere stay. `allowed`: whether one server
     may give to the other at all."""
     now = dict(loads)
-    takers = [peer for peer in dict.fromkeys(targets) if peer in now]
-    choices = _Choices(units, now, takers)
+    choices = Choices(now, targets)
+    at_once(choices.fill(units))
     shifts: list[Shift] = []
     while len(shifts) < most:
-        shift = _next(now, takers, choices, allowed)
+        shift = at_once(choices.next(now, allowed))
         if shift is None:
             break
         shifts.append(shift)
@@ -102,47 +104,68 @@ def spread(
     return shifts
 
 
-def _next(
-    now: Mapping[str, Weight], takers: Sequence[str], choices: _Choices, allowed: Callable[[str, str], bool]
-) -> Shift | None:
-    """Returns the move from the busiest server that can give to the least busy that can take."""
-    for source in sorted(now, key=lambda peer: (-now[peer].total, peer)):
-        for target in sorted(takers, key=lambda peer: (now[peer].total, peer)):
-            gap = now[source].total - now[target].total
-            if gap <= 0:
-                break
-            if source != target and allowed(source, target):
-                unit = choices.best(source, target, gap, noise_of(now[source], now[target]))
-                if unit is not None:
-                    return Shift(unit, target, now[source], now[target])
-    return None
+class Choices:
+    """The units by where they are and where they could be, lightest first. Filled once, then asked for one move after
+    the other."""
 
-
-class _Choices:
-    """The units by where they are and where they could be, lightest first."""
-
-    def __init__(self, units: Sequence[Unit], loads: Mapping[str, Weight], takers: Sequence[str]) -> None:
-        able = frozenset(takers)
-        self._units = [unit for unit in units if unit.at in loads and unit.weight.total > 0]
-        self._units.sort(key=lambda unit: unit.weight.total)  # stable: the caller's order decides between equal ones
+    def __init__(self, loads: Mapping[str, Weight], targets: Iterable[str]) -> None:
+        """`loads`, `targets`: see `spread`."""
+        self._known = frozenset(loads)
+        self._takers = [peer for peer in dict.fromkeys(targets) if peer in loads]
+        self._units: list[Unit] = []
         self._gone: set[tuple[int, ...]] = set()
+        self._refused: set[tuple[tuple[int, ...], str]] = set()
         self._places: dict[tuple[str, str], list[int]] = {}
+
+    def fill(self, units: Iterable[Unit]) -> Steps[None]:
+        """Takes the units, once."""
+        assert not self._units
+        self._units = [unit for unit in units if unit.at in self._known and unit.weight.total > 0]
+        self._units.sort(key=lambda unit: unit.weight.total)  # stable: the caller's order decides between equal ones
+        able = frozenset(self._takers)
         for at, unit in enumerate(self._units):
             for heir in unit.heirs:
                 if heir in able and heir != unit.at:
                     self._places.setdefault((unit.at, heir), []).append(at)
+            if at % UNITS_PER_STEP == 0:
+                yield
 
     def drop(self, unit: Unit) -> None:
+        """The unit stays where it is, or has moved."""
         self._gone.add(unit.key)
 
-    def best(self, source: str, target: str, gap: int, noise: int) -> Unit | None:
+    def refuse(self, unit: Unit, target: str) -> None:
+        """The unit can't go to this server."""
+        self._refused.add((unit.key, target))
+
+    def next(
+        self, now: Mapping[str, Weight], allowed: Callable[[str, str], bool] = lambda source, target: True
+    ) -> Steps[Shift | None]:
+        """Returns the move from the busiest server that can give to the least busy that can take. `now`: the loads."""
+        targets = sorted(self._takers, key=lambda peer: (now[peer].total, peer))
+        for source in sorted(now, key=lambda peer: (-now[peer].total, peer)):
+            yield
+            for target in targets:
+                gap = now[source].total - now[target].total
+                if gap <= 0:
+                    break
+                if source != target and allowed(source, target):
+                    unit = self._best(source, target, gap, noise_of(now[source], now[target]))
+                    if unit is not None:
+                        return Shift(unit, target, now[source], now[target])
+        return None
+
+    def _best(self, source: str, target: str, gap: int, noise: int) -> Unit | None:
         """Returns the heaviest unit after whose move the source carries no less than the target, or the lightest."""
         places = self._places.get((source, target))
         if not places:
             return None
-        places[:] = [at for at in places if self._units[at].key not in self._gone]
+        places[:] = [at for at in places if not self._is_out(self._units[at], target)]
         half = bisect_right(places, min(gap // 2, gap - noise), key=lambda at: self._units[at].weight.total)
         for at in places[max(half - 1, 0) : half + 1]:
             if gap >= needed_gap(self._units[at].weight.total, noise):
                 return self._units[at]
         return None
+
+    def _is_out(self, unit: Unit, target: str) -> bool:
+        return unit.key in self._gone or (unit.key, target) in self._refused

@@ -8,19 +8,21 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster import balancer, load, replica_moves
+from jetcluster.cluster import balancer, load, replica_moves, replica_rests
 from testkit.sim.nodes import Cluster, Node
 from tests.unit.cluster.consumers import host
 
-REST, STEADY = 12.0, 6.0
+REST, STEADY, BY_HAND = 12.0, 6.0, 60.0
 QUIET = REST + STEADY + 10.0
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The times are a fifth of the usual ones."""
+    """The times are a fifth of the usual ones, or less."""
     monkeypatch.setattr(load, "REST_SECONDS", REST)
     monkeypatch.setattr(load, "OWNED_SECONDS", REST)
-    monkeypatch.setattr(replica_moves, "REST_SECONDS", REST)
+    for module in (replica_moves, replica_rests):
+        monkeypatch.setattr(module, "REST_SECONDS", REST)
+    monkeypatch.setattr(replica_rests, "BY_HAND_SECONDS", BY_HAND)
     monkeypatch.setattr(balancer, "STEADY_SECONDS", STEADY)
 
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from jetcluster.cluster import load
+from jetcluster.budget import Steps
+from jetcluster.cluster import load, replica_moves
+from jetcluster.cluster.balance_news import BalanceMove
 from jetcluster.cluster.balancer import BalanceRules
+from jetcluster.cluster.meta_service import MetaService
+from jetcluster.cluster.replica_moves import ReplicaMoves, weight_of
+from jetcluster.meta.balance import Choices, Unit, uneven
+from jetcluster.meta.machine import MetaMachine
+from jetcluster.meta.placement import PlacementRules
+from jetcluster.meta.state import Assignment
 from testkit.sim.nodes import Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.balance_support import QUIET, STEADY, advisories, leads, moves, shorten
+from tests.unit.cluster.balance_support import BY_HAND, QUIET, STEADY, advisories, leads, moves, shorten
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +82,133 @@ async def test_no_replica_moves_while_a_server_is_away_or_a_placement_forbids_it
         await cluster.until(lambda: len(back.js.replicas) == 6, 600, "a fourth of 24")
         await asyncio.sleep(QUIET)
         assert not cluster["E"].js.replicas, "it is not fast"
+
+
+async def grown(cluster: Cluster, streams: int, replicas: int = 3) -> Node:
+    """As many streams, each with a message, and then one more server."""
+    for number in range(streams):
+        await cluster.create(f"S{number}", replicas)
+        await cluster["A"].publish(f"s{number}".encode(), b"x" * 1000)
+    cluster.network.expected = 4
+    return cluster.add("D")
+
+
+@virtual_time
+async def test_a_server_that_is_nearly_full_gets_no_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        added = await grown(cluster, 8)
+        await cluster.until(lambda: added.js.parts.load is not None, what="it runs")
+        monkeypatch.setattr(added.js.parts.load, "_rules", lambda: PlacementRules(max_storage=1800))
+        await asyncio.sleep(STEADY + QUIET)
+        assert not added.js.replicas, "a copy takes more than 1000 bytes, and needs twice as many"
+        monkeypatch.setattr(added.js.parts.load, "_rules", lambda: PlacementRules(max_storage=100_000))
+        await cluster.until(lambda: len(added.js.replicas) == 6, 200, "a fourth of 24")
+
+
+@virtual_time
+async def test_streams_that_must_stay_do_not_keep_others_from_moving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_moves, "ATTEMPTS", 1)
+    monkeypatch.setattr(replica_moves, "PLACES", 2)
+    async with Cluster(tags=dict.fromkeys("ABC", "fast")) as cluster:
+        for number in range(12):
+            await cluster.create(f"S{number}", 3, placement={"tags": ["fast"]} if number >= 4 else {})
+        cluster.network.expected = 4
+        added = cluster.add("D")
+        await cluster.until(lambda: len(added.js.replicas) == 4, 300, "those that may be here")
+        assert all(added.has(f"S{number}") for number in range(4))
+
+
+@virtual_time
+async def test_a_stream_whose_replica_was_removed_by_hand_does_not_get_it_back() -> None:
+    async with Cluster("ABCD") as cluster:
+        for number in range(8):
+            await cluster.create(f"S{number}")
+        await asyncio.sleep(STEADY + QUIET)
+        there = [number for number in range(8) if cluster["A"].has(f"S{number}")][:3]
+        for number in there:
+            body = {"request": f"m{number}", "account": "$G", "name": f"S{number}", "peer": "A"}
+            await cluster["B"].js.meta_request("stream_peer_remove", body)
+        for _ in range(int(BY_HAND) - 10):
+            await asyncio.sleep(1.0)
+            for number in there:
+                assignment = cluster["B"].js.assignment("$G", f"S{number}")
+                assert assignment is not None and cluster["A"].me not in assignment.peers, number
+        await cluster.until(lambda: len(cluster["A"].js.replicas) >= 5, 300, "its share, as before")
+
+
+@virtual_time
+async def test_nothing_moves_while_a_replica_anywhere_is_amiss() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("other")
+        leader = await cluster.led("other")
+        amiss = next(node for node in cluster if node is not leader).replica("other")
+        amiss.rejected = "by this test"
+        added = await grown(cluster, 8)
+        for _ in range(int(STEADY + QUIET)):
+            amiss.rejected = "by this test"  # whatever mends it
+            await asyncio.sleep(1.0)
+        assert not added.js.replicas
+        amiss.rejected = ""
+        await cluster.until(lambda: len(added.js.replicas) >= 6, 300, "its share")
+
+
+def test_bytes_that_differ_by_less_than_a_tenth_are_equal() -> None:
+    loads = {"A": weight_of(10, 105 << 30), "B": weight_of(10, 100 << 30)}
+    assert not uneven(loads, loads, load.ONE)
+    loads["A"] = weight_of(10, 130 << 30)
+    assert uneven(loads, loads, load.ONE)
+
+
+@virtual_time
+async def test_a_stream_that_has_not_caught_up_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One stream is asked in each round, and the first one does not answer."""
+    monkeypatch.setattr(replica_moves, "ATTEMPTS", 1)
+    monkeypatch.setattr(replica_moves, "MAX_UNITS", 2)
+    sizes: list[int] = []
+    asked: list[str] = []
+    fill, members_of = Choices.fill, ReplicaMoves.members_of
+
+    def counted(choices: Choices, units: list[Unit]) -> Steps[None]:
+        sizes.append(len(units))
+        return fill(choices, units)
+
+    async def members(moves: ReplicaMoves, assignment: Assignment) -> Mapping[str, Any]:
+        asked.append(assignment.name)
+        return {} if assignment.name == asked[0] else await members_of(moves, assignment)
+
+    monkeypatch.setattr(Choices, "fill", counted)
+    monkeypatch.setattr(ReplicaMoves, "members_of", members)
+    async with Cluster() as cluster:
+        added = await grown(cluster, 4)
+        await cluster.until(lambda: bool(added.js.replicas), 200, "another one moved")
+        assert asked.count(asked[0]) == 1 < len(asked), "it rests"
+        assert max(sizes) == 2 * 3, "two of each server"
+
+
+@virtual_time
+async def test_a_server_may_be_removed_during_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is known before."""
+    gone = False
+    told: list[BalanceMove] = []
+    set_peers, nodes = MetaService.set_peers, MetaMachine.nodes
+
+    async def removed(service: MetaService, old: Assignment, peers: Sequence[str], request: str) -> object:
+        nonlocal gone
+        answer = await set_peers(service, old, peers, request)
+        gone = True
+        return answer
+
+    def tell(move: BalanceMove, log: object, events: object) -> None:
+        nonlocal gone
+        gone = False
+        told.append(move)
+
+    monkeypatch.setattr(MetaService, "set_peers", removed)
+    monkeypatch.setattr(MetaMachine, "nodes", property(lambda machine: {} if gone else nodes.fget(machine)))  # type: ignore[attr-defined]
+    monkeypatch.setattr(BalanceMove, "tell", tell)
+    async with Cluster() as cluster:
+        added = await grown(cluster, 8)
+        await cluster.until(lambda: any(one.target == added.name for one in told), 200, "a move is told")
 
 
 class Publishers:

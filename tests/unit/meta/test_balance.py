@@ -9,7 +9,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetcluster.meta.balance import Shift, Unit, Weight, needed_gap, noise_of, spread, uneven
+from jetcluster.budget import at_once
+from jetcluster.meta.balance import Choices, Shift, Unit, Weight, needed_gap, noise_of, spread, uneven
 
 ONE = Weight(100)
 
@@ -183,3 +184,26 @@ def test_thousands_of_streams_are_decided_quickly_enough_in_few_steps() -> None:
     units = idle("a", 3000, "bc")
     shifts = spread(loads_of("abc", units), units, "abc", 4)
     assert [shift.target for shift in shifts] == ["b", "c", "b", "c"]
+
+
+def test_choices_are_filled_once_and_asked_for_what_nobody_refused() -> None:
+    units = [*idle("a", 40, "bc"), Unit((99,), "a", ("c",), Weight(100))]
+    loads = loads_of("abc", units)
+    choices = Choices(loads, "bc")
+    steps = sum(1 for _ in choices.fill(units))
+    assert steps >= len(units) // 20, "it lets other work run"
+    first = at_once(choices.next(loads))
+    assert first is not None and first.target == "b"
+    choices.refuse(first.unit, "b")
+    second = at_once(choices.next(loads))
+    assert second is not None and second.target == "b" and second.unit != first.unit
+    for unit in idle("a", 40):
+        choices.refuse(unit, "b")
+    third = at_once(choices.next(loads))
+    assert third is not None and third.target == "c"
+    for unit in units[:-1]:
+        choices.drop(unit)
+    last = at_once(choices.next(loads))
+    assert last is not None and last.unit == units[-1]
+    choices.drop(last.unit)
+    assert at_once(choices.next(loads)) is None
