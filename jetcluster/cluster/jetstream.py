@@ -21,6 +21,7 @@ from jetcluster.meta.state import (
     ClusterRescued,
     Effect,
     NodeChanged,
+    StreamUpdated,
 )
 from jetcluster.raft.api import META_GROUP, NotLeaderError
 from jetcluster.replica.consumer_exchange import until
@@ -209,6 +210,8 @@ class JetStream:
         elif isinstance(effect, ClusterRescued):
             self.meta_rescue.applied(effect.rescue)
         else:
+            if isinstance(effect, StreamUpdated) and self.meta.leading and self.parts.replica_moves is not None:
+                self.parts.replica_moves.rests.note(effect)
             self.local.take(effect)
 
     def _on_meta_leading(self, leading: bool) -> None:

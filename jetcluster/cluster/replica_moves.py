@@ -66,7 +66,7 @@ class ReplicaMoves:
         self._runtime, self._network = runtime, network
         self._meta, self._service = meta, service
         self._ask_stream, self._occupied = ask_stream, occupied
-        self._rests = ReplicaRests(meta.machine, runtime.clock)
+        self.rests = ReplicaRests(runtime.clock)
 
     async def move_one(self, reports: Mapping[str, LoadReport], fit: Sequence[str]) -> BalanceMove | None:
         """Begins a move and returns it, or None when there is none to make now. Raises as `MetaService.handle` does."""
@@ -76,8 +76,7 @@ class ReplicaMoves:
             return None  # the loop has enough to do, and there is another round
 
     async def _move_one(self, reports: Mapping[str, LoadReport], fit: Sequence[str]) -> BalanceMove | None:
-        group, machine, turns = self._meta.group, self._meta.machine, self._runtime.budget
-        await turns.run(KEY, self._rests.look(0 if group is None else group.term))
+        machine, turns = self._meta.machine, self._runtime.budget
         if not self._all_is_well(reports, fit):
             return None
         loads = {peer: weight_of(machine.replicas_on(peer), reports[peer].stored) for peer in fit}
@@ -128,7 +127,7 @@ class ReplicaMoves:
             if number % ROWS_PER_STEP == 0:
                 yield
             assignment = self._meta.machine.by_gid(gid)
-            if assignment is None or self._rests.rests(gid) or peer not in assignment.peers:
+            if assignment is None or self.rests.rests(gid) or peer not in assignment.peers:
                 continue
             storage = assignment.config["storage"]
             heirs = tuple(
@@ -136,7 +135,7 @@ class ReplicaMoves:
                 for other in fit
                 if other not in assignment.peers
                 and reports[other].free.get(storage, 0) >= ROOM * stored
-                and not self._rests.is_refused(gid, other)
+                and not self.rests.is_refused(gid, other)
             )
             if heirs:
                 found[peer].append(Unit((gid, fit.index(peer)), peer, heirs, weight_of(1, stored)))
@@ -157,13 +156,13 @@ class ReplicaMoves:
             elif self._service.may_take(assignment, source, shift.target):
                 return shift
             else:
-                self._rests.refuse(gid, shift.target)
+                self.rests.refuse(gid, shift.target)
                 choices.refuse(shift.unit, shift.target)
         return None
 
     def _movable(self, gid: int, source: str) -> Assignment | None:
         one = self._meta.machine.by_gid(gid)
-        if one is None or source not in one.peers or one.config.get(RESTORING) or self._rests.rests(gid):
+        if one is None or source not in one.peers or one.config.get(RESTORING) or self.rests.rests(gid):
             return None
         return one
 
@@ -177,7 +176,7 @@ class ReplicaMoves:
         settled = set(members.get("voters", ())) == set(assignment.peers)
         if settled and not (members["outgoing"] or members["learners"]) and members.get("behind") == []:
             return assignment
-        self._rests.rest(gid, REST_SECONDS)
+        self.rests.rest(gid, REST_SECONDS)
         return None
 
     async def members_of(self, assignment: Assignment) -> Mapping[str, Any]:
@@ -194,8 +193,8 @@ class ReplicaMoves:
         nodes, machine = self._meta.machine.nodes, self._meta.machine
         counts = [machine.replicas_on(peer) for peer in (source, target)]
         names = [nodes[peer].name if peer in nodes else peer for peer in (source, target)]
+        self.rests.moving(old.gid, tuple(peers))
         await self._service.set_peers(old, peers, self._runtime.rng.token(8).hex())
-        self._rests.moved(old.gid, tuple(peers))
         weights, moved = (shift.source_load.total, shift.target_load.total), shift.unit.weight.total
         before = _numbers(counts[0], weights[0]), _numbers(counts[1], weights[1])
         after = _numbers(counts[0] - 1, weights[0] - moved), _numbers(counts[1] + 1, weights[1] + moved)

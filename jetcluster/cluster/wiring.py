@@ -50,6 +50,7 @@ from jetcluster.stream.log.levels import LEVEL
 if TYPE_CHECKING:
     from jetcluster.cluster.balancer import Balancer, BalanceRules
     from jetcluster.cluster.load import NodeLoad
+    from jetcluster.cluster.replica_moves import ReplicaMoves
 
 Linked = tuple[RaftNode, LeaderTable, Roster]
 
@@ -163,6 +164,7 @@ class Parts:
         self.administration = Administration(*basis, self.service, replicas, hub.stream_request)
         self.load: NodeLoad | None = None
         self.balancer: Balancer | None = None
+        self.replica_moves: ReplicaMoves | None = None
         if network.cluster_name:  # a server that stands alone imports none of it
             from jetcluster.cluster.balancer import Balancer, BalanceRules
             from jetcluster.cluster.load import NodeLoad
@@ -170,7 +172,8 @@ class Parts:
 
             own = node.cpu_seconds, node.leaving, node.placement_rules
             self.load = NodeLoad(runtime, network, replicas, *own)
-            moves = ReplicaMoves(runtime, network, meta, self.service, hub.stream_request, self.administration.occupied)
+            asks = hub.stream_request, self.administration.occupied
+            self.replica_moves = moves = ReplicaMoves(runtime, network, meta, self.service, *asks)
             self.balancer = Balancer(runtime, network, events, meta, node.balance_rules or BalanceRules, moves)
         self.registry = NodeRegistry(*basis, self.service, self.members, self.cluster_id, self.administration)
         self.meta_rescue = MetaRescue(*basis, self.flusher)

@@ -76,7 +76,12 @@ LIMITS: Final = (
     Limit("jetcluster.replica.exports", "CHUNK_BYTES", 1_000, ("jetcluster.replica.catchup",)),
     Limit("jetcluster.replica.catchup", "MAX_CHUNKS_AHEAD", 1),
     Limit("jetcluster.replica.drift", "MAX_PER_NOTICE", 2),
-    Limit("jetcluster.cluster.load", "REST_SECONDS", 4.0, ("jetcluster.cluster.replica_moves",)),
+    Limit(
+        "jetcluster.cluster.load",
+        "REST_SECONDS",
+        4.0,
+        ("jetcluster.cluster.replica_moves", "jetcluster.cluster.replica_rests"),
+    ),
     Limit("jetcluster.cluster.load", "CONSUMERS_PER_STEP", 2),
     Limit("jetcluster.cluster.load", "REPLICAS_PER_STEP", 2),
     Limit("jetcluster.cluster.load", "MAX_UNITS", 4),
