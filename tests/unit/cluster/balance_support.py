@@ -22,6 +22,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "OWNED_SECONDS", REST)
     monkeypatch.setattr(replica_moves, "REST_SECONDS", REST)
     monkeypatch.setattr(balancer, "STEADY_SECONDS", STEADY)
+    monkeypatch.setattr(balancer, "LONGEST_PAUSE", REST)
 
 
 def leads(cluster: Cluster) -> Counter[str]:
