@@ -85,8 +85,9 @@ class _Pace:
 
     def note(self, now: float, in_vain: bool) -> None:
         """After a round that began at `now`."""
-        self._at, self._last = now + self._pause, now
-        self._pause = min(2 * self._pause, LONGEST_PAUSE) if in_vain else ROUND_SECONDS
+        pause = self._pause if in_vain else ROUND_SECONDS
+        self._at, self._last = now + pause, now
+        self._pause = min(2 * pause, LONGEST_PAUSE) if in_vain else ROUND_SECONDS
 
 
 class Balancer:

@@ -432,3 +432,12 @@ async def test_what_cannot_move_is_asked_for_ever_more_rarely(monkeypatch: pytes
         disturb(monkeypatch, cluster["A"], "_consumers", lambda rows: asked.append(rows) or rows)
         await asyncio.sleep(300)
         assert 4 <= len(asked) <= 6
+
+
+@virtual_time
+async def test_after_a_move_the_next_ones_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balancer, "LONGEST_PAUSE", 60.0)
+    async with Cluster() as cluster:
+        await all_led_by(cluster, "A", 12)
+        await cluster.until(lambda: moves(cluster)[load.LEADERS] == 4, 100, "the first round, after some in vain")
+        await cluster.until(lambda: moves(cluster)[load.LEADERS] == 8, 8, "the second one")
