@@ -7,8 +7,11 @@ same id after 0.4 s without), and rests for `--pause` seconds. Three servers are
 and leaders by themselves; then they are decommissioned. The last line is JSON, for each part:
 
 `seconds` it took; `acked` messages; `longest`, the longest time from a message's first sending to its ack, with the
-stream; `over_1s`, how many took longer than a second, and `over_100ms`; `moves` for balance, by kind; `leaders` and
-`replicas` per server at its end.
+stream; `over_1s`, how many took longer than a second, and `over_100ms`; `unacked`, messages that have waited for longer
+than that and still do at its end; `moves` for balance, by kind; `leaders` and `replicas` per server at its end.
+
+The exit code is 0 where no message has waited for longer than a second, 1 where one has, and 2 where it did not come to
+its end, such as when the servers do not carry alike within an hour: `failed` says why, beside the parts before it.
 """
 
 from __future__ import annotations
@@ -67,6 +70,8 @@ class Publishers:
         self.part = Part()
         self._client = client
         self._pause = pause
+        self._waiting: dict[str, float] = {}
+        """By stream, when the message that is not acked yet was first sent."""
         self._tasks = [asyncio.create_task(self._publish(f"S{number}")) for number in range(streams)]
 
     async def _publish(self, stream: str) -> None:
@@ -74,9 +79,10 @@ class Publishers:
         await asyncio.sleep(self._pause * hash(stream) % 97 / 97)
         while True:
             number += 1
-            began = time.monotonic()
+            self._waiting[stream] = began = time.monotonic()
             while not await self._acked(stream, number):
                 pass
+            del self._waiting[stream]
             self.part.note(stream, time.monotonic() - began)
             await asyncio.sleep(self._pause)
 
@@ -91,6 +97,13 @@ class Publishers:
             await asyncio.sleep(0.01)
             return False
         return True
+
+    def unacked(self) -> int:
+        """Messages that have waited for longer than a second. Raises what has ended a publisher."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+        return sum(time.monotonic() - began > 1 for began in self._waiting.values())
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -176,10 +189,10 @@ async def decommission(name: str, stay: list[Node]) -> None:
         raise RuntimeError(f"decommission {name}: {output.decode()}")
 
 
-async def run(args: argparse.Namespace) -> dict[str, Any]:
+async def run(args: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Adds to `result` part by part."""
     root = Path(tempfile.mkdtemp(prefix="jetcluster-balance-", dir=args.folder))
     extra: list[Node] = []
-    result: dict[str, Any] = {"streams": args.streams, "pause": args.pause}
     try:
         async with ProcessCluster(3, root=root, config=CONFIG, monitor=True) as cluster:
             first = cluster.nodes
@@ -196,6 +209,7 @@ async def run(args: argparse.Namespace) -> dict[str, Any]:
                         "seconds": round(time.monotonic() - noted.began), "acked": noted.acked,
                         "longest": [round(noted.longest, 3), noted.of],
                         "over_1s": sum(wait > 1 for wait in noted.waits), "over_100ms": len(noted.waits),
+                        "unacked": load.unacked(),
                         "moves": dict(moves([*first, *extra]) - before),
                         "leaders": [one[0] for one in held.values()], "replicas": [one[1] for one in held.values()],
                     }  # fmt: skip
@@ -226,7 +240,6 @@ async def run(args: argparse.Namespace) -> dict[str, Any]:
                     await load.stop()
                     for node in extra:
                         node.kill9()
-        return result
     finally:
         if not args.keep:
             shutil.rmtree(root, ignore_errors=True)
@@ -239,8 +252,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="leave stores and logs there")
 
 
+def exit_code(result: dict[str, Any]) -> int:
+    if "failed" in result:
+        return 2
+    return int(any(isinstance(one, dict) and bool(one["over_1s"] or one["unacked"]) for one in result.values()))
+
+
 def main(arguments: argparse.Namespace) -> int:
-    """The exit code: 0 where no message waited for longer than a second."""
-    result = asyncio.run(run(arguments))
+    result: dict[str, Any] = {"streams": arguments.streams, "pause": arguments.pause}
+    try:
+        asyncio.run(run(arguments, result))
+    except Exception as error:  # noqa: BLE001 - whatever ends it, what was measured is told
+        result["failed"] = str(error) or repr(error)
     print(json.dumps(result))
-    return int(any(isinstance(one, dict) and one["over_1s"] for one in result.values()))
+    return exit_code(result)

@@ -10,6 +10,7 @@ is known: the leader of a stream hands over only to a voter that has caught up, 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -49,11 +50,19 @@ OWNED_SECONDS: Final = 60.0
 """Time for which a consumer has kept its owner. Requests that wait there are answered 409, and clients ask again."""
 LEAST_SECONDS: Final = 1.0
 """A question that comes sooner after the last one gets its answer."""
+ANSWER_SECONDS: Final = 0.5
+"""Time for an answer. A measurement that takes longer goes on, and the last report is told: an overloaded server must
+be relieved."""
+MAX_AGE: Final = 30.0
+"""Most seconds for which a report is told again."""
 MOVE_SECONDS: Final = 2.0
 FIT_SECONDS: Final = 1.0
 MAX_UNITS: Final = 512
 """Most leaders, or consumers, of one answer."""
 MAX_EXPECTED: Final = 1024
+UNKNOWN_SHARE: Final = 10
+"""One part in so many of what a server leads may be unknown, and one stream always: somewhere a stream is always new,
+and a wrong guess about one costs one move."""
 CONSUMERS_PER_STEP: Final = 512
 REPLICAS_PER_STEP: Final = 16
 """One takes about 5 us."""
@@ -96,18 +105,32 @@ class LoadReport(NamedTuple):
     steady: float
     """Seconds for which it has been up and well; 0 while it is not."""
     leaving: bool
+    age: float = 0.0
+    """Seconds since its measurement began."""
+
+    @property
+    def is_known(self) -> bool:
+        """False while it knows too little of what it leads to get more."""
+        return self.unknown <= max(self.leads.fixed // ONE // UNKNOWN_SHARE, 1)
+
+    @property
+    def led(self) -> Weight:
+        """The streams that it leads, where one whose rate is unknown counts with the mean of the others."""
+        streams = self.leads.fixed // ONE
+        known = streams - self.unknown
+        return self.leads if known <= 0 else self.leads._replace(rate=self.leads.rate * streams // known)
 
     @classmethod
     def parse(cls, answer: bytes) -> LoadReport:
-        """Raises ValueError, KeyError, TypeError, RecursionError."""
+        """Raises ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError."""
         said = json.loads(answer)
         owns = {str(peer): Weight(*map(int, weight)) for peer, weight in said["owns"].items()}
         leads = Weight(*map(int, said["leads"]))
         unknown, changing, amiss = (int(said[key]) for key in ("unknown", "changing", "amiss"))
         stored, busy = int(said["stored"]), int(said["busy"])
         free = {str(storage): int(size) for storage, size in said["free"].items()}
-        steady, leaving = float(said["steady"]), bool(said["leaving"])
-        return cls(leads, owns, unknown, changing, amiss, stored, free, busy, steady, leaving)
+        steady, leaving, age = float(said["steady"]), bool(said["leaving"]), float(said.get("age", 0.0))
+        return cls(leads, owns, unknown, changing, amiss, stored, free, busy, steady, leaving, age)
 
 
 class NodeLoad:
@@ -133,6 +156,7 @@ class NodeLoad:
         self._busy = 0.0
         """Smoothed share of one core."""
         self._report: Body = {}
+        self._measuring: asyncio.Future[None] | None = None
         network.raft.health.on_change(self._health_changed)
         mesh = network.mesh
         mesh.serve(LOAD_METHOD, self._serve_load)
@@ -147,20 +171,46 @@ class NodeLoad:
 
     async def _serve_load(self, peer: str, payload: bytes) -> bytes:
         """Answers a `LoadReport` in JSON."""
+        clock = self._runtime.clock
+        if self._measuring is None and (not self._report or clock.monotonic() - self._measured >= LEAST_SECONDS):
+            self._begin()
+        if self._measuring is not None:
+            await asyncio.wait((self._measuring,), timeout=ANSWER_SECONDS)
+        age = clock.monotonic() - self._measured
+        if not self._report or age > MAX_AGE:
+            raise MeshError("too busy to measure its load")
+        steady = clock.monotonic() - self._well_since if self._network.raft.health.well else 0.0
+        now = {"steady": round(steady, 3), "leaving": self._leaving(), "age": round(age, 3)}
+        return json.dumps({**self._report, **now}).encode()
+
+    def _begin(self) -> None:
+        """Begins a measurement, which goes on when nobody waits for it any longer."""
+        self._measuring = waits = asyncio.get_running_loop().create_future()
+
+        def ended() -> None:
+            self._measuring = None
+            if not waits.done():
+                waits.set_result(None)
+
+        def done(report: Body) -> None:
+            self._report = report
+            ended()
+
+        def failed(error: Exception) -> None:
+            self._runtime.log.error("the load was not measured", error=repr(error))
+            ended()
+
         now = self._runtime.clock.monotonic()
-        if not self._report or now - self._measured >= LEAST_SECONDS:
-            try:
-                self._report = await self._runtime.budget.run(("balance", "load"), self._measure(now))
-            except BusyError as error:
-                raise MeshError("too busy to measure its load") from error
-        health = self._network.raft.health
-        steady = self._runtime.clock.monotonic() - self._well_since if health.well else 0.0
-        return json.dumps({**self._report, "steady": round(steady, 3), "leaving": self._leaving()}).encode()
+        try:
+            self._runtime.budget.start(("balance", "load"), self._measure(now), done, failed)
+        except BusyError:
+            ended()
 
     def _measure(self, now: float) -> Steps[Body]:
-        seconds, self._measured = now - self._measured, now
+        """Nothing is kept of a measurement that does not end."""
+        seconds = now - self._measured
         fresh = 1.0 - math.exp(-seconds / SMOOTH_SECONDS)
-        self._measure_processor(seconds, fresh)
+        used = self._cpu_seconds()
         led: dict[int, _Led] = {}
         leads, held, owns = Weight(), ReplicaLoad(), dict[str, Weight]()
         unknown = changing = 0
@@ -182,7 +232,8 @@ class NodeLoad:
                 for cid, (_, rate) in one.delivered.items():
                     if (state := replica.table.by_cid.get(cid)) is not None:
                         owns[state.owner] = owns.get(state.owner, Weight()).plus(Weight(0, round(rate)))
-        self._led = led
+        self._led, self._measured = led, now
+        self._note_processor(used, seconds, fresh)
         journal = self._network.raft.journal
         return {
             "leads": leads, "owns": owns, "unknown": unknown, "changing": changing, "busy": round(self._busy * 1000),
@@ -190,10 +241,10 @@ class NodeLoad:
             "free": held.free(self._rules(), journal.free, journal.disk_size),
         }  # fmt: skip
 
-    def _measure_processor(self, seconds: float, fresh: float) -> None:
-        before, self._cpu = self._cpu, self._cpu_seconds()
+    def _note_processor(self, used: float, seconds: float, fresh: float) -> None:
+        before, self._cpu = self._cpu, used
         if seconds > 0:
-            self._busy += fresh * ((self._cpu - before) / seconds - self._busy)
+            self._busy += fresh * ((used - before) / seconds - self._busy)
 
     def _look(self, gid: int, replica: StreamReplica, now: float, seconds: float, fresh: float) -> Steps[_Led]:
         store, term = replica.store, replica.group.term
@@ -251,6 +302,8 @@ class NodeLoad:
                         _, rate = one.delivered.get(state.cid, (0, 0.0))
                         heirs = [peer for peer in able if peer != state.owner]
                         found.append([gid, state.cid, state.epoch, state.owner, heirs, ONE, round(rate)])
+                        if len(found) >= 4 * MAX_UNITS:
+                            found = _some(found, lambda row: row[6])
                     if number % CONSUMERS_PER_STEP == 0:
                         yield
             yield

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.budget import BusyError, Steps
 from jetcluster.cluster.balance_news import BalanceMove, Numbers
-from jetcluster.cluster.load import ONE, REPLICAS, REST_SECONDS, UNITS_METHOD, LoadReport
+from jetcluster.cluster.load import LEAST_SECONDS, ONE, REPLICAS, REST_SECONDS, UNITS_METHOD, LoadReport
 from jetcluster.cluster.replica_rests import ReplicaRests
 from jetcluster.errors import ApiError
 from jetcluster.mesh.api import MeshError
@@ -100,6 +100,8 @@ class ReplicaMoves:
             return False
         if any(report.changing or report.amiss for report in reports.values()):
             return False
+        if any(report.age > LEAST_SECONDS for report in reports.values()):
+            return False  # it may know neither of the last move nor of what is amiss since
         return not (self._occupied() or machine.misplaced)
 
     # ---- what could move

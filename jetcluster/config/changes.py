@@ -102,7 +102,10 @@ def _jetstream_lines(old: JetStreamOptions, new: JetStreamOptions) -> list[str]:
     keys = {name: getattr(old, name) for name in ("encryption_key", "prev_encryption_key", "cipher")}
     if any(getattr(new, name) != before for name, before in keys.items()):
         lines.append("JetStream encryption")
-    same = replace(new, max_memory_store=old.max_memory_store, max_file_store=old.max_file_store, **keys)
+    balance = {name: getattr(old, name) for name in ("balance_leaders", "balance_replicas")}
+    if any(getattr(new, name) != before for name, before in balance.items()):
+        lines.append("JetStream balance")
+    same = replace(new, max_memory_store=old.max_memory_store, max_file_store=old.max_file_store, **keys, **balance)
     return lines if same == old else [*lines, "JetStream limits"]
 
 

@@ -24,6 +24,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "REST_SECONDS", REST)
     monkeypatch.setattr(replica_rests, "BY_HAND_SECONDS", BY_HAND)
     monkeypatch.setattr(balancer, "STEADY_SECONDS", STEADY)
+    monkeypatch.setattr(balancer, "LONGEST_PAUSE", REST)
 
 
 def leads(cluster: Cluster) -> Counter[str]:

@@ -273,3 +273,171 @@ async def test_a_new_consumer_stays_for_a_while() -> None:
         assert await movable() == []
         await asyncio.sleep(REST + 1)
         assert len(await movable()) == 4
+
+
+# ---- what other servers say, and what goes wrong
+
+
+def disturb(monkeypatch: pytest.MonkeyPatch, node: Node, method: str, answer: Any) -> None:
+    """Has `node` answer a question about its load with `answer(what it would answer)`."""
+    usual = getattr(node.js.parts.load, method)
+
+    def steps(*args: float) -> Steps[Any]:
+        return answer((yield from usual(*args)))
+
+    monkeypatch.setattr(node.js.parts.load, method, steps)
+
+
+@virtual_time
+async def test_nonsense_of_a_server_and_a_defect_end_one_round_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        await all_led_by(cluster, "A", 6)
+        nonsense: list[Any] = [[["x"]], [[1, 2, 3, 4]], 5, [None], [[float("inf"), [], 1, 1]]]
+        disturb(monkeypatch, cluster["A"], "_leaders", lambda rows: nonsense.pop() if nonsense else rows)
+        broken = iter(range(3))
+
+        def breaks(*args: Any) -> bool:
+            if next(broken, None) is not None:
+                raise RuntimeError("tried")
+            return usual(*args)
+
+        usual = balancer.uneven
+        monkeypatch.setattr(balancer, "uneven", breaks)
+        await cluster.until(lambda: set(leads(cluster).values()) == {2}, 5 * QUIET, "as many everywhere")
+        assert not nonsense
+        warnings = [line for node in cluster for line in node.log.events("warning")]
+        assert warnings.count("malformed answer to what could move") == 5
+        errors = [line for node in cluster for line in node.log.events("error")]
+        assert errors.count("a round of balance failed") == 3
+
+
+@virtual_time
+async def test_a_server_that_measures_slowly_is_relieved(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        await all_led_by(cluster, "A", 6)
+        budget = cluster["A"].services.runtime.budget
+        start = budget.start
+
+        def late(key: Any, *args: Any, **options: Any) -> Any:
+            if key == ("balance", "load"):
+                return asyncio.get_running_loop().call_later(9.0, lambda: start(key, *args, **options))
+            return start(key, *args, **options)
+
+        monkeypatch.setattr(budget, "start", late)
+        await cluster.until(lambda: set(leads(cluster).values()) == {2}, 4 * QUIET, "as many everywhere")
+        await asyncio.sleep(QUIET)
+        assert set(leads(cluster).values()) == {2} and moves(cluster)[load.LEADERS] == 4
+
+
+@virtual_time
+async def test_by_an_old_report_nothing_moves_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        await all_led_by(cluster, "A", 6)
+        await cluster.until(lambda: moves(cluster)[load.LEADERS] > 0, 2 * QUIET, "the first move")
+        monkeypatch.setattr(cluster["A"].js.parts.load, "_begin", lambda: None)
+        await asyncio.sleep(QUIET)
+        assert set(leads(cluster).values()) == {2} and moves(cluster)[load.LEADERS] == 4
+
+
+@virtual_time
+async def test_a_server_that_cannot_measure_has_no_old_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+
+        async def report() -> LoadReport:
+            return LoadReport.parse(await cluster["B"].mesh.call(cluster["A"].me, LOAD_METHOD, b"", 5.0))
+
+        assert (await report()).age < 0.1
+        monkeypatch.setattr(cluster["A"].services.runtime.budget, "start", lambda *args, **options: None)
+        await asyncio.sleep(20)
+        assert 20 < (await report()).age < 21
+        await asyncio.sleep(load.MAX_AGE - 20)
+        with pytest.raises(MeshError, match="too busy"):
+            await report()
+
+
+@virtual_time
+async def test_a_measurement_that_does_not_end_changes_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "REPLICAS_PER_STEP", 1)
+    async with Cluster() as cluster:
+        await all_led_by(cluster, "A", 2)
+        await asyncio.sleep(20)
+        part = cluster["A"].js.parts.load
+        started = []
+        monkeypatch.setattr(
+            cluster["A"].services.runtime.budget, "start", lambda _key, steps, *rest, **options: started.append(steps)
+        )
+        await asyncio.sleep(load.LEAST_SECONDS)
+        await cluster["B"].mesh.call(cluster["A"].me, LOAD_METHOD, b"", 5.0)
+        before = dict(vars(part))
+        assert [next(steps) for steps in started if steps.__name__ == "_measure"] == [None]
+        for steps in started:
+            steps.close()
+        assert vars(part) == before
+
+
+def with_unknown(count: int) -> Any:
+    return lambda report: {**report, "unknown": count}
+
+
+@virtual_time
+async def test_new_streams_do_not_stop_balance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is new is always somewhere; a server that knows little gets nothing."""
+    async with Cluster() as cluster:
+        disturb(monkeypatch, cluster["B"], "_measure", with_unknown(1))
+        disturb(monkeypatch, cluster["C"], "_measure", with_unknown(2))
+        await all_led_by(cluster, "A", 6)
+        await cluster.until(lambda: leads(cluster) == Counter({"A": 3, "B": 3, "C": 0}), 2 * QUIET, "half of them")
+        await asyncio.sleep(QUIET)
+        assert not leads(cluster)["C"]
+
+
+def test_a_stream_of_unknown_rate_counts_as_the_others_do() -> None:
+    def report(streams: int, rate: int, unknown: int) -> LoadReport:
+        return LoadReport(load.Weight(100 * streams, rate), {}, unknown, 0, 0, 0, {}, 0, 60.0, False)
+
+    assert report(10, 900, 1).led == (1000, 1000) and report(10, 900, 0).led == (1000, 900)
+    assert report(1, 0, 1).led == (100, 0) and report(0, 0, 0).led == (0, 0)
+    assert report(40, 0, 4).is_known and not report(40, 0, 5).is_known
+    assert report(0, 0, 1).is_known and not report(3, 0, 2).is_known
+
+
+@virtual_time
+async def test_a_server_whose_link_flaps_gets_nothing() -> None:
+    """It has been up and well for long, by its own word."""
+    async with Cluster() as cluster:
+        meta = cluster.meta_leader()
+        assert meta is not None
+        flaps, other = (node for node in cluster if node is not meta)
+        await all_led_by(cluster, meta.name, 6)
+        for _ in range(round(2 * QUIET / (STEADY / 2))):
+            cluster.network.cut(meta.me, flaps.me)
+            await asyncio.sleep(0.2)
+            cluster.network.heal(meta.me, flaps.me)
+            await asyncio.sleep(STEADY / 2 - 0.2)
+            assert not leads(cluster)[flaps.name]
+        assert leads(cluster)[other.name] == 3
+        await cluster.until(lambda: leads(cluster)[flaps.name] == 2, 2 * QUIET, "its share")
+
+
+@virtual_time
+async def test_what_cannot_move_is_asked_for_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balancer, "LONGEST_PAUSE", 60.0)
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        for number in range(6):
+            await consumer(cluster["A"], f"p{number}", deliver_subject=f"to.{number}", max_waiting=0)
+        await asyncio.sleep(QUIET)
+        asked: list[Any] = []
+        disturb(monkeypatch, cluster["A"], "_consumers", lambda rows: asked.append(rows) or rows)
+        await asyncio.sleep(300)
+        assert 4 <= len(asked) <= 6
+
+
+@virtual_time
+async def test_after_a_move_the_next_ones_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balancer, "LONGEST_PAUSE", 60.0)
+    async with Cluster() as cluster:
+        await all_led_by(cluster, "A", 12)
+        await cluster.until(lambda: moves(cluster)[load.LEADERS] == 4, 100, "the first round, after some in vain")
+        await cluster.until(lambda: moves(cluster)[load.LEADERS] == 8, 8, "the second one")

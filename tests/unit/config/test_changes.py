@@ -122,6 +122,12 @@ def test_secrets_are_not_shown() -> None:
             ["JetStream max_file_store = 2.00 GB"],
         ),
         ("jetstream {}", "jetstream { limits { max_ack_pending: 5 } }", ["JetStream limits"]),
+        ("jetstream {}", "jetstream { balance { replicas: false } }", ["JetStream balance"]),
+        (
+            "jetstream {}",
+            "jetstream { balance { leaders: false }, limits { max_ack_pending: 5 } }",
+            ["JetStream balance", "JetStream limits"],
+        ),
     ],
 )
 def test_what_can_change_is_logged_by_name(old: str, new: str, lines: list[str]) -> None:
