@@ -441,3 +441,18 @@ async def test_after_a_move_the_next_ones_follow_at_once(monkeypatch: pytest.Mon
         await all_led_by(cluster, "A", 12)
         await cluster.until(lambda: moves(cluster)[load.LEADERS] == 4, 100, "the first round, after some in vain")
         await cluster.until(lambda: moves(cluster)[load.LEADERS] == 8, 8, "the second one")
+
+
+@virtual_time
+async def test_no_replica_moves_by_an_old_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        for number in range(8):
+            await cluster.create(f"S{number}")
+        cluster.network.expected = 4
+        added = cluster.add("D")
+        await cluster.until(lambda: len(added.js.replicas) > 0, 60, "the first replica")
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster["A"].js.parts.load, "_begin", lambda: None)
+            await asyncio.sleep(load.MAX_AGE - 8)
+            assert len(added.js.replicas) <= 3
+        await cluster.until(lambda: len(added.js.replicas) >= 5, 100, "its share")
