@@ -49,8 +49,6 @@ ASK_SECONDS: Final = 4.0
 """A server that is overloaded answers late, and has to be relieved most of all."""
 LONGEST_PAUSE: Final = 60.0
 """Between two rounds in which nothing could move: what is new does not move earlier either (`load.REST_SECONDS`)."""
-OLD_SECONDS: Final = 3.0
-"""A server whose report is older is overloaded: no copy is made meanwhile."""
 HAND_SECONDS: Final = 4.0
 BUSY: Final = 300
 """Thousandths of a core from which on a server's processor time counts."""
@@ -148,8 +146,7 @@ class Balancer:
                 if self._paces[kind].is_due(now, fit):
                     self._paces[kind].note(now, not await move(reports, fit, now))
         streams = sum(report.leads.fixed for report in reports.values()) // ONE
-        sound = [peer for peer in fit if reports[peer].age < OLD_SECONDS]
-        if not rules.replicas or (told := await self._replicas.move_one(reports, sound)) is None:
+        if not rules.replicas or (told := await self._replicas.move_one(reports, fit)) is None:
             return max(ROUND_SECONDS, streams * STREAM_SECONDS)
         self._tell(told)
         return max(REPLICA_SECONDS, streams * STREAM_SECONDS / 4)

@@ -152,19 +152,6 @@ async def test_nothing_moves_while_a_replica_anywhere_is_amiss() -> None:
         await cluster.until(lambda: len(added.js.replicas) >= 6, 300, "its share")
 
 
-@virtual_time
-async def test_no_replica_moves_by_an_old_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    age = 1.5
-    parse = load.LoadReport.parse
-    monkeypatch.setattr(load.LoadReport, "parse", lambda answer: parse(answer)._replace(age=age))
-    async with Cluster() as cluster:
-        added = await grown(cluster, 8)
-        await asyncio.sleep(STEADY + QUIET)
-        assert not added.js.replicas
-        age = 0.5
-        await cluster.until(lambda: len(added.js.replicas) == 6, 300, "its share")
-
-
 def test_bytes_that_differ_by_less_than_a_tenth_are_equal() -> None:
     loads = {"A": weight_of(10, 105 << 30), "B": weight_of(10, 100 << 30)}
     assert not uneven(loads, loads, load.ONE)
