@@ -55,7 +55,7 @@ from jetcluster.node.part_options import (
     shown_size,
 )
 from jetcluster.records import NamedTuple
-from jetcluster.sealing.api import KeyringError, is_sealed
+from jetcluster.sealing.api import KeyringError
 from jetcluster.server.listener import ListenError
 from jetcluster.server.server import Server
 from jetcluster.store.blocks import cache_of
@@ -184,7 +184,7 @@ class NodeJetStream(MeshListener):
                 from jetcluster.mesh.identity import load_key
 
                 key, identity = load_key(directory, identity, rng, files)
-        except (IdentityError, KeyringError) as error:
+        except (IdentityError, KeyringError, KvError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         self._created = identity.created
         me = NodeInfo(
@@ -469,12 +469,16 @@ class NodeJetStream(MeshListener):
         return PlacementRules(options.unique_tag, options.max_ha_assets, capacity.max_memory, capacity.max_storage)
 
     def _open_keys(self, directory: Path) -> None:
-        """Opens the keys of a store that is, or will be, encrypted. Raises KeyringError and OSError."""
+        """Opens the keys of a store that is, or will be, encrypted. Raises KeyringError, KvFullError and OSError."""
+        from jetcluster.node.data_renewal import needs_key, stay_plain
+
         options, platform = self._options.jetstream, self._platform
-        if options.encryption_key or is_sealed(directory, platform.files):
+        if options.encryption_key or needs_key(directory, platform.files):
             from jetcluster.node.store_keys import StoreKeys
 
             self.keys = StoreKeys(directory, options, platform, self._log)
+        else:
+            stay_plain(directory, self._log, platform.files)
 
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.config.options import JetStreamOptions
-from jetcluster.files import names_in
+from jetcluster.files import exists, names_in
 from jetcluster.logs import Logger
-from jetcluster.node.data_renewal import QUARANTINE, encrypt, is_plain
+from jetcluster.node.data_renewal import PLAIN, QUARANTINE, encrypt, is_plain, mark_again, room_to_encrypt
 from jetcluster.sealing.api import is_sealed
 from jetcluster.sealing.keyring import Keyring
 from jetcluster.sealing.names import HiddenNames
@@ -27,7 +27,8 @@ SHOWN: Final = {"aes": "AES-GCM", "chachapoly": "ChaCha20-Poly1305"}
 
 class StoreKeys:
     """The keys of the store in `directory`, with what they seal. Raises KeyringError, also where the store is encrypted
-    and `options` have no key, and OSError; on a wrong key nothing was changed."""
+    and `options` have no key, KvFullError where a plain store has no room to become an encrypted one, and OSError; on
+    a wrong key nothing was changed."""
 
     def __init__(self, directory: Path, options: JetStreamOptions, platform: Platform, log: Logger) -> None:
         files, rng = platform.files, platform.rng
@@ -35,23 +36,31 @@ class StoreKeys:
             secret, previous = options.encryption_key, options.prev_encryption_key
             self._keyring = Keyring.unlock(directory, secret, previous, files, rng)
         else:
+            room_to_encrypt(directory, files)
             self._keyring = Keyring.make(directory, options.encryption_key, options.cipher, files, rng)
         if self._keyring.settle(options.encryption_key, options.cipher):
             log.info("The key of the store was changed")
         self.segments = Segments(self._keyring, rng)
         """The journal's."""
-        seal = StoreSeal(Values(self._keyring, rng), HiddenNames(self._keyring.names), NAMED_TABLES)
+        self._seal = StoreSeal(Values(self._keyring, rng), HiddenNames(self._keyring.names), NAMED_TABLES)
         self._directory = directory
         self._platform = platform
         self._log = log
-        self.open_store = partial(platform.open_store, seal=seal)
+        self.open_store = partial(platform.open_store, seal=self._seal)
         log.info(f"  Encryption:      {SHOWN[options.cipher]}")
 
     def encrypt_data(self) -> None:
         """Seals a data store of before the encryption. Raises KvError and OSError."""
-        directory, files = self._directory, self._platform.files
-        if encrypt(directory, files, self._platform.open_store, self.open_store):
+        directory, files, open_plain = self._directory, self._platform.files, self._platform.open_store
+        if mark_again(directory, files, open_plain, self._seal):
+            self._log.warning("data/ENCRYPTED was lost, and is there again: the data store is encrypted")
+        if size := room_to_encrypt(directory, files):
+            self._log.info(f"Encrypting {size / 1e9:.3f} GB of the data store")
+        if encrypt(directory, files, open_plain, self.open_store):
             self._log.info("The data store was not encrypted, and is now")
+        if exists(directory / PLAIN, files):
+            text = "the copy of before the encryption could not be deleted, and is plain: delete it"
+            self._log.warning(text, folder=str(directory / PLAIN))
         aside = directory / QUARANTINE
         old = [name for name in names_in(aside, files) if is_plain(aside / name, files)]
         if old:

@@ -10,14 +10,24 @@ import pytest
 from jetcluster.config.options import JetStreamOptions
 from jetcluster.mesh.identity import MARKER_NAME
 from jetcluster.node import data_renewal
-from jetcluster.node.data_renewal import PLAIN, QUARANTINE, encrypt, is_plain, open_data, settle
+from jetcluster.node.data_renewal import (
+    NEXT,
+    PLAIN,
+    QUARANTINE,
+    encrypt,
+    is_plain,
+    needs_key,
+    open_data,
+    settle,
+    stay_plain,
+)
 from jetcluster.node.platform import SystemPlatform
 from jetcluster.node.store_keys import StoreKeys
 from jetcluster.sealing.api import SEALED_FILE, KeyringError, is_sealed
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.kv import KvDamagedError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
 from testkit.twins.log import ListLog
 
@@ -169,17 +179,83 @@ def test_an_encryption_that_is_cut_off_is_begun_anew_or_finished(
     assert not readable(plain)
 
 
-def test_a_store_that_is_not_sound_is_left_as_it_is(plain: Path) -> None:
+def hurt(plain: Path) -> bytes:
+    """Takes a record of stream 3 away, and returns it."""
     kv = RocksKv(plain / "data")
+    taken = kv.get(keys.info(3, 50))
+    assert taken is not None
     kv.delete(keys.info(3, 50))
     kv.flush_now()
     kv.close()
+    return taken
+
+
+def test_a_store_that_is_not_sound_is_left_as_it_is(plain: Path) -> None:
+    """It starts without the key, and with it once the cause is gone."""
+    taken = hurt(plain)
     with pytest.raises(KvDamagedError, match="stream 3 cannot be read as a whole: start without a key"):
         opened(plain, encryption_key="k")
-    assert is_plain(plain / "data", SystemPlatform().files) and not (plain / PLAIN).exists()
+    assert is_plain(plain / "data") and not (plain / PLAIN).exists() and not (plain / NEXT).exists()
+    assert is_sealed(plain) and not needs_key(plain)
+    (plain / NEXT).mkdir()  # of one that was cut off
+    log = ListLog()
+    stay_plain(plain, log)
+    assert "stays plain" in str(log.lines) and not (plain / NEXT).exists()
     kv = RocksKv(plain / "data")
     assert messages(kv, 2) == 100
+    kv.put(keys.info(3, 50), taken)
+    kv.flush_now()
     kv.close()
+    kv = opened(plain, encryption_key="k").open_store(plain / "data")
+    assert messages(kv, 3) == 100 and needs_key(plain)
+    kv.close()
+
+
+def test_a_disk_that_gets_full_leaves_the_plain_store(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(data_renewal, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            opened(plain, encryption_key="k")
+    assert is_plain(plain / "data") and not (plain / NEXT).exists() and not needs_key(plain)
+
+
+def test_a_copy_that_has_no_room_is_not_begun(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(data_renewal, "free_bytes", lambda *_: 10)
+        with pytest.raises(KvFullError, match="no room to encrypt the store: its data has 0"):
+            opened(plain, encryption_key="k")
+    assert not is_sealed(plain) and is_plain(plain / "data")
+    log = ListLog()
+    opened(plain, log, encryption_key="k")
+    assert any(event.startswith("Encrypting 0.0") for event in log.events("info"))
+
+
+def test_a_store_that_lost_its_mark_is_not_taken_for_a_plain_one(plain: Path) -> None:
+    opened(plain, encryption_key="k")
+    (plain / SEALED_FILE).unlink()
+    log = ListLog()
+    found = opened(plain, log, encryption_key="k")
+    assert "data/ENCRYPTED was lost" in str(log.events("warning")) and (plain / SEALED_FILE).exists()
+    assert not any("Encrypting" in event for event in log.events("info"))
+    kv = found.open_store(plain / "data")
+    assert messages(kv, 2) == messages(kv, 3) == 100
+    kv.close()
+
+
+def test_a_plain_copy_that_stays_is_told_of_at_each_start(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`remove_tree` goes as far as it can."""
+    with monkeypatch.context() as patch:
+        patch.setattr(data_renewal, "remove_tree", lambda *_: None)
+        for _ in range(2):
+            log = ListLog()
+            opened(plain, log, encryption_key="k")
+            assert "could not be deleted, and is plain" in str(log.events("warning"))
+    log = ListLog()
+    opened(plain, log, encryption_key="k")
+    assert not log.events("warning") and not (plain / PLAIN).exists()
 
 
 def test_what_was_put_aside_in_plain_is_told_of(plain: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.journal import records
+from jetcluster.raft.journal.inspection import has_sealed
 from jetcluster.raft.journal.log import JournalDamageError
 from jetcluster.raft.journal.records import FormatError
 from jetcluster.raft.journal.recovery import scan
@@ -74,6 +76,20 @@ def test_a_sealed_journal_needs_its_key() -> None:
             scan(rig.disk, seals=Seals(keys))
     finally:
         keys.keyring.keys.update(known)
+
+
+def test_the_heads_of_segments_say_whether_a_journal_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def folder(name: str) -> Path:
+        rig, _ = filled(3)
+        (tmp_path / name).mkdir()
+        for number in rig.disk.segments():
+            (tmp_path / name / f"{number:016x}.wal").write_bytes(rig.disk.load(number))
+        (tmp_path / name / "other").write_bytes(b"")
+        return tmp_path / name
+
+    assert has_sealed(folder("sealed"))
+    monkeypatch.setattr(Rig, "cipher", "")
+    assert not has_sealed(folder("plain")) and not has_sealed(tmp_path / "none")
 
 
 def _forged(rig: Rig, index: int) -> None:
