@@ -229,7 +229,8 @@ def needs_key(directory: Path, files: Files = os) -> bool:
 def stay_plain(directory: Path, log: Log, files: Files = os) -> None:
     """Removes what an encryption that did not come to its end has left. For a start without a key, of a plain store."""
     if sealing.is_sealed(directory, files):
-        remove_tree(directory / NEXT, files)
+        if exists(directory / DATA, files):  # else it is what `settle` takes
+            remove_tree(directory / NEXT, files)
         log.warning("an encryption of the store did not come to its end: it stays plain, as jetstream has no key")
 
 

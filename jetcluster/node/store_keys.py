@@ -19,10 +19,16 @@ from jetcluster.store.seal import StoreSeal
 from jetcluster.stream.ports import NAMED_TABLES
 
 if TYPE_CHECKING:
+    from jetcluster.clock import TimerHandle, Timers
     from jetcluster.node.platform import Platform
+    from jetcluster.raft.journal.journal import Journal
 
 SHOWN: Final = {"aes": "AES-GCM", "chachapoly": "ChaCha20-Poly1305"}
 """Names of the ciphers in nats-server's log."""
+
+LOOK_SECONDS: Final = 2.0
+PLAIN_LOOKS: Final = 30
+"""Looks at the journal after a start until a warning tells of its plain segments: a minute."""
 
 
 class StoreKeys:
@@ -46,6 +52,7 @@ class StoreKeys:
         self._directory = directory
         self._platform = platform
         self._log = log
+        self._timer: TimerHandle | None = None
         self.open_store = partial(platform.open_store, seal=self._seal)
         log.info(f"  Encryption:      {SHOWN[options.cipher]}")
 
@@ -65,6 +72,27 @@ class StoreKeys:
         old = [name for name in names_in(aside, files) if is_plain(aside / name, files)]
         if old:
             self._log.warning("put aside before the encryption, and not encrypted: delete it", folders=", ".join(old))
+
+    def leave_plain(self, journal: Journal, timers: Timers) -> None:
+        """Has the journal's segments of before the encryption go, and says when they are gone, or that they stay."""
+        if journal.partly_plain:
+            journal.forget_old()
+            self._look_later(journal, timers, 1)
+
+    def _look_later(self, journal: Journal, timers: Timers, looks: int) -> None:
+        self._timer = timers.call_later(LOOK_SECONDS, self._look, journal, timers, looks)
+
+    def _look(self, journal: Journal, timers: Timers, looks: int) -> None:
+        if not journal.partly_plain:
+            self._log.info("The journal was not encrypted, and is now: its plain segments are deleted")
+            return
+        if looks == PLAIN_LOOKS:
+            self._log.warning("the journal still has segments of before the encryption, which are plain")
+        self._look_later(journal, timers, looks + 1)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def change(self, options: JetStreamOptions) -> None:
         """Takes over the key and the cipher of a reload. Raises KeyringError and OSError; the old ones then stay."""

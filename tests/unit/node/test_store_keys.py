@@ -24,12 +24,14 @@ from jetcluster.node.data_renewal import (
 from jetcluster.node.platform import SystemPlatform
 from jetcluster.node.store_keys import StoreKeys
 from jetcluster.sealing.api import SEALED_FILE, KeyringError, is_sealed
+from jetcluster.sealing.keyring import Keyring
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvDamagedError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
 from testkit.twins.log import ListLog
+from testkit.twins.time import ManualTime, SeededRng
 
 BODY = b"unreadable:QZXJKVWPYF"
 
@@ -275,3 +277,38 @@ def test_a_renewed_store_stays_encrypted(plain: Path) -> None:
     kv.close()
     assert (plain / SEALED_FILE).exists() and not readable(plain)
     assert not encrypt(plain, SystemPlatform().files, SystemPlatform().open_store, found.open_store)
+
+
+def test_plain_segments_that_go_or_stay_are_told_of_once(tmp_path: Path) -> None:
+    class Segments:
+        partly_plain = True
+        forgotten = 0
+
+        def forget_old(self) -> None:
+            self.forgotten += 1
+
+    for seconds, told in ((10.0, ["info"]), (70.0, ["warning", "info"])):
+        time, journal, log = ManualTime(), Segments(), ListLog()
+        found = opened(tmp_path, log, encryption_key="k")
+        log.lines.clear()
+        found.leave_plain(journal, time)  # type: ignore[arg-type]
+        time.advance(seconds)
+        assert journal.forgotten == 1
+        journal.partly_plain = False
+        time.advance(10.0)
+        journal.partly_plain = True
+        time.advance(100.0)
+        assert [one[0] for one in log.lines] == told
+        found.leave_plain(journal, time)  # type: ignore[arg-type]
+        found.close()
+        time.advance(100.0)
+        assert len(log.lines) == len(told)
+
+
+def test_a_start_without_a_key_leaves_a_data_store_that_is_under_its_first_name(plain: Path) -> None:
+    Keyring.make(plain, "k", "aes", rng=SeededRng(1))
+    (plain / "data").rename(plain / NEXT)
+    assert not needs_key(plain)
+    stay_plain(plain, ListLog())
+    settle(plain)
+    assert is_plain(plain / "data")

@@ -145,6 +145,16 @@ def test_the_plain_segments_of_before_are_read_and_leave(monkeypatch: pytest.Mon
     assert content(rig.crash().groups[1]) == before and not rig.journal.partly_plain
 
 
+def test_a_segment_without_a_head_counts_as_plain() -> None:
+    rig, _ = filled(200)
+    rig.settle()
+    rig.crash()
+    assert not rig.journal.partly_plain and len(rig.disk.segments()) > 1
+    rig.disk.corrupt(rig.disk.segments()[0], 0, bytes(records.SEGMENT_HEAD_BYTES))
+    assert rig.crash().partly_plain
+    assert "header does not validate" in rig.found.damage[0].why
+
+
 def test_a_segment_made_on_a_nearly_full_disk_keeps_its_key() -> None:
     rig = Rig(segment_bytes=4_096)
     log = rig.log()
