@@ -46,6 +46,10 @@ class StoreKeys:
             self._keyring = Keyring.make(directory, options.encryption_key, options.cipher, files, rng)
         if self._keyring.settle(options.encryption_key, options.cipher):
             log.info("The key of the store was changed")
+        elif wrong := self._keyring.mend():
+            log.warning(
+                "a file of the store's keys was damaged, missing or of another key: it is written again", file=wrong
+            )
         self.segments = Segments(self._keyring, rng)
         """The journal's."""
         self._seal = StoreSeal(Values(self._keyring, rng), HiddenNames(self._keyring.names), NAMED_TABLES)
@@ -95,5 +99,5 @@ class StoreKeys:
             self._timer.cancel()
 
     def change(self, options: JetStreamOptions) -> None:
-        """Takes over the key and the cipher of a reload. Raises KeyringError and OSError; the old ones then stay."""
+        """Takes over the key and the cipher of a reload. Raises KeyringError and OSError: the old ones then stay."""
         self._keyring.settle(options.encryption_key, options.cipher)

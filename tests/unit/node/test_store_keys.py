@@ -94,6 +94,14 @@ def test_keys_that_are_gone_are_not_made_anew(tmp_path: Path) -> None:
         opened(tmp_path, encryption_key="k")
 
 
+def test_a_file_of_the_keys_that_is_gone_is_written_again_with_a_warning(tmp_path: Path) -> None:
+    opened(tmp_path, encryption_key="k")
+    (tmp_path / "encryption.copy.json").unlink()
+    log = ListLog()
+    opened(tmp_path, log, encryption_key="k")
+    assert "it is written again" in str(log.events("warning")) and (tmp_path / "encryption.copy.json").exists()
+
+
 def test_a_reload_changes_the_key_and_what_was_sealed_before_stays_readable(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     found = opened(tmp_path, encryption_key="k")
