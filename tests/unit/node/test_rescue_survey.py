@@ -57,7 +57,7 @@ def test_an_encrypted_store_is_read_with_its_key(stopped: Stopped, monkeypatch: 
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     with pytest.raises(RescueStoreError, match=f"give its key in the environment, as {KEY_VARIABLE}"):
         look(stopped, "n1")
-    monkeypatch.setenv(KEY_VARIABLE, "another one")
+    monkeypatch.setenv(KEY_VARIABLE, "another one\n\n")
     with pytest.raises(RescueStoreError, match="the configured key is not the one"):
         look(stopped, "n1")
     monkeypatch.setenv(KEY_VARIABLE, "another one\n\nthe key\n\n")
@@ -75,10 +75,13 @@ def test_a_store_whose_encryption_was_cut_off_is_read(stopped: Stopped, monkeypa
     found = StoreKeys(folder, JetStreamOptions(encryption_key="the key"), SystemPlatform(), ListLog())
     replica = look(stopped, "n1", verify=True)["A/S"]["n1"]
     assert replica.sound and replica.applied == (12, 1) and replica.store.keys is None, "the plain one"
+    monkeypatch.setenv(KEY_VARIABLE, "\nthe key")
+    with monkeypatch.context() as patch:
+        patch.setattr(rescue_survey, "needs_key", lambda _: True)
+        assert look(stopped, "n1", verify=True)["A/S"]["n1"].applied == (12, 1), "the plain one, with the key"
     found.encrypt_data()
     (folder / "data").rename(folder / "data.next")
     (folder / "data.next" / MARKER_NAME).write_text("nonce\n")
-    monkeypatch.setenv(KEY_VARIABLE, "\nthe key")
     with locked([folder], to_write=True):
         assert look(stopped, "n1", verify=True)["A/S"]["n1"].applied == (12, 1)
     (folder / "data.next").rename(folder / "data")
