@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,6 +23,7 @@ from jetcluster.cluster.meta_replica import LOST_KEY, STATE_KEY
 from jetcluster.files import (
     Files,
     exists,
+    free_bytes,
     make_folder,
     names_in,
     read,
@@ -32,16 +35,18 @@ from jetcluster.files import (
     write_durably,
 )
 from jetcluster.mesh.identity import MARKER_NAME
+from jetcluster.raft.journal.inspection import has_sealed
 from jetcluster.records import NamedTuple
 from jetcluster.sealing import api as sealing
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import ALL_KINDS, BlockStore
-from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.kv import KvDamagedError, KvError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
 
 if TYPE_CHECKING:
     from jetcluster.logs import Log
+    from jetcluster.store.seal import StoreSeal
 
 DATA, NEXT, QUARANTINE = "data", "data.next", "quarantine"
 PLAIN: Final = "data.plain"
@@ -86,9 +91,15 @@ def recently_renewed(directory: Path, now: float, files: Files = os) -> bool:
 
 def settle(directory: Path, files: Files = os) -> None:
     """Finishes an interrupted renewal. Raises OSError."""
-    if not exists(directory / DATA, files) and exists(directory / NEXT / MARKER_NAME, files):
-        files.rename(directory / NEXT, directory / DATA)
+    if (found := data_folder(directory, files)).name == NEXT:
+        files.rename(found, directory / DATA)
         sync(directory, files)
+
+
+def data_folder(directory: Path, files: Files = os) -> Path:
+    """Returns the folder that is the data store once `settle` has been called."""
+    is_moved = not exists(directory / DATA, files) and exists(directory / NEXT / MARKER_NAME, files)
+    return directory / (NEXT if is_moved else DATA)
 
 
 class OpenStore(Protocol):
@@ -202,21 +213,107 @@ def _attempt(work: Callable[[], None]) -> None:
         return  # unreadable records are not copied
 
 
-def is_plain(data: Path, files: Files) -> bool:
-    """Returns True when the folder has a data store of before the encryption."""
+def is_plain(data: Path, files: Files = os) -> bool:
+    """Returns True when the folder has a data store of before the encryption, or one whose mark was lost."""
     return exists(data / "CURRENT", files) and not exists(data / SEALED_FILE, files)
 
 
+def needs_key(directory: Path, files: Files = os) -> bool:
+    """Returns True when something of the store is sealed. A store whose encryption did not come to its end has the
+    files of the keys, and is plain. Raises OSError."""
+    if not sealing.is_sealed(directory, files):
+        return False
+    return not is_plain(data_folder(directory, files), files) or has_sealed(directory / "journal", files)
+
+
+def stay_plain(directory: Path, log: Log, files: Files = os) -> None:
+    """Removes what an encryption that did not come to its end has left. For a start without a key, of a plain store."""
+    if sealing.is_sealed(directory, files):
+        if exists(directory / DATA, files):  # else it is what `settle` takes
+            remove_tree(directory / NEXT, files)
+        log.warning("an encryption of the store did not come to its end: it stays plain, as jetstream has no key")
+
+
+PROBED_VALUES: Final = 8
+
+
+def looks_sealed(kv: RocksKv, seal: StoreSeal) -> bool:
+    """Returns True when values of a store that was opened as a plain one open with `seal`."""
+    for kind in (0, keys.STATE):
+        try:
+            for key, value in islice(kv.scan(bytes([kind]), bytes([kind + 1])), PROBED_VALUES):
+                with suppress(KvDamagedError):
+                    if value:
+                        seal.opened(key, value)
+                        return True
+        except KvDamagedError:
+            continue  # where the disk is damaged, the copy says so
+    return False
+
+
+def mark_again(directory: Path, files: Files, open_plain: OpenStore, seal: StoreSeal) -> bool:
+    """Marks a store as sealed that is, and has lost its mark; returns True if so. Raises KvError and OSError."""
+    data = directory / DATA
+    if not is_plain(data, files):
+        return False
+    kv = open_plain(data)
+    try:
+        found = looks_sealed(kv, seal)
+    finally:
+        kv.close()
+    if found:
+        write_durably(data / SEALED_FILE, _SEALED_TEXT, files)
+    return found
+
+
+def room_to_encrypt(directory: Path, files: Files) -> int:
+    """Returns the bytes of a plain data store, 0 for none. Raises KvFullError where there is no room for a copy, and
+    OSError. The copy may need more: what is sealed is not compressed."""
+    data, fresh = directory / DATA, directory / NEXT
+    if not is_plain(data, files):
+        return 0
+    size = _bytes_in(data, files)
+    free = free_bytes(directory, files) + _bytes_in(fresh, files)
+    if free <= size:
+        text = f"its data has {size / 1e9:.3f} GB, and {free / 1e9:.3f} GB are free; it was left as it is"
+        raise KvFullError(f"there is no room to encrypt the store: {text}")
+    return size
+
+
+def _bytes_in(folder: Path, files: Files) -> int:
+    return sum(files.lstat(folder / name).st_size for name in names_in(folder, files))
+
+
 def encrypt(directory: Path, files: Files, open_plain: OpenStore, open_sealed: OpenStore) -> bool:
-    """Makes the data store one that is sealed: copies all of it, then deletes the plain one; returns True if there was
-    any. Until then nothing is changed. Raises KvError, KvDamagedError for a store that is not sound, and OSError."""
+    """Makes the data store one that is sealed: copies all of it, then deletes the plain one, as far as possible;
+    returns True if there was any. Until then nothing is changed. Raises KvError, KvDamagedError for a store that is not
+    sound, and OSError."""
     data, fresh, plain = directory / DATA, directory / NEXT, directory / PLAIN
     if not is_plain(data, files):
         if not exists(data / SEALED_FILE, files):
             write_durably(data / SEALED_FILE, _SEALED_TEXT, files)
-        remove_tree(plain, files)  # of an encryption that was interrupted
+        _remove_plain(directory, files)  # of an encryption that was interrupted
         return False
     remove_tree(fresh, files)
+    try:
+        _fill_sealed(data, fresh, files, open_plain, open_sealed)
+    except (KvError, OSError):
+        remove_tree(fresh, files)
+        raise
+    files.rename(data, plain)
+    files.rename(fresh, data)
+    sync(directory, files)
+    _remove_plain(directory, files)
+    return True
+
+
+def _remove_plain(directory: Path, files: Files) -> None:
+    if exists(directory / PLAIN, files):
+        remove_tree(directory / PLAIN, files)
+        sync(directory, files)
+
+
+def _fill_sealed(data: Path, fresh: Path, files: Files, open_plain: OpenStore, open_sealed: OpenStore) -> None:
     new = open_sealed(fresh)
     try:
         old = open_plain(data)
@@ -232,11 +329,6 @@ def encrypt(directory: Path, files: Files, open_plain: OpenStore, open_sealed: O
         write(fresh / MARKER_NAME, read(data / MARKER_NAME, files), files)
     for path in (*(fresh / name for name in names_in(fresh, files)), fresh):
         sync(path, files)
-    files.rename(data, plain)
-    files.rename(fresh, data)
-    sync(directory, files)
-    remove_tree(plain, files)
-    return True
 
 
 def _copy_sound(old: RocksKv, new: RocksKv) -> None:

@@ -55,7 +55,7 @@ from jetcluster.node.part_options import (
     shown_size,
 )
 from jetcluster.records import NamedTuple
-from jetcluster.sealing.api import KeyringError, is_sealed
+from jetcluster.sealing.api import KeyringError
 from jetcluster.server.listener import ListenError
 from jetcluster.server.server import Server
 from jetcluster.store.blocks import cache_of
@@ -161,8 +161,6 @@ class NodeJetStream(MeshListener):
         options, server, rng, files = self._options, self._server, self._rng, self._platform.files
         directory = self._open_directory() if options.jetstream.enabled else None
         if directory is not None:
-            from jetcluster.node.data_renewal import settle
-
             if text := left_out_reason(directory, files):
                 raise StorageError(f"Can't start JetStream: {text}")
             if options.jetstream.set_aside_removed:
@@ -175,7 +173,6 @@ class NodeJetStream(MeshListener):
         try:
             if directory is not None:
                 self._open_keys(directory)
-                settle(directory, files)
             identity = load_identity(
                 directory, server.name, guarded=GUARDED_FOLDERS, rng=rng, clock=self._clock, files=files
             )
@@ -184,7 +181,7 @@ class NodeJetStream(MeshListener):
                 from jetcluster.mesh.identity import load_key
 
                 key, identity = load_key(directory, identity, rng, files)
-        except (IdentityError, KeyringError) as error:
+        except (IdentityError, KeyringError, KvError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         self._created = identity.created
         me = NodeInfo(
@@ -314,6 +311,8 @@ class NodeJetStream(MeshListener):
             await self.mesh.stop()
         if self._raft is not None:
             self._raft.close()
+        if self.keys is not None:
+            self.keys.close()
         if self._journal is not None:
             self._journal.close()
         if self._kv is not None:
@@ -469,12 +468,17 @@ class NodeJetStream(MeshListener):
         return PlacementRules(options.unique_tag, options.max_ha_assets, capacity.max_memory, capacity.max_storage)
 
     def _open_keys(self, directory: Path) -> None:
-        """Opens the keys of a store that is, or will be, encrypted. Raises KeyringError and OSError."""
+        """Opens the keys of a store that is, or will be, encrypted. Raises KeyringError, KvFullError and OSError."""
+        from jetcluster.node.data_renewal import needs_key, settle, stay_plain
+
         options, platform = self._options.jetstream, self._platform
-        if options.encryption_key or is_sealed(directory, platform.files):
+        if options.encryption_key or needs_key(directory, platform.files):
             from jetcluster.node.store_keys import StoreKeys
 
             self.keys = StoreKeys(directory, options, platform, self._log)
+        else:
+            stay_plain(directory, self._log, platform.files)
+        settle(directory, platform.files)
 
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
@@ -518,8 +522,8 @@ class NodeJetStream(MeshListener):
                 self._kv.compaction_bytes, self.keys.segments if self.keys is not None else None,
             )  # fmt: skip
             self._journal.open()
-            if self._journal.partly_plain:
-                self._journal.forget_old()
+            if self.keys is not None:
+                self.keys.leave_plain(self._journal, loop)
         except OSError as error:
             raise StorageError(f"Can't start JetStream: {directory}: {error.strerror}") from error
         except OperatorError as error:  # FormatError, KeyringError

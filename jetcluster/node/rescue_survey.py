@@ -21,6 +21,7 @@ from jetcluster.errors import OperatorError
 from jetcluster.mesh.identity import FILE_NAME, NodeIdentity, left_out_reason, read_identity
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
+from jetcluster.node.data_renewal import data_folder, is_plain, looks_sealed, needs_key
 from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import REGULAR
@@ -28,7 +29,7 @@ from jetcluster.raft.journal.disk import FileMark
 from jetcluster.raft.journal.inspection import JournalView, LogView, read_journal
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import is_lone
-from jetcluster.sealing.api import KeyringError, SegmentKeys, is_sealed
+from jetcluster.sealing.api import KeyringError, SegmentKeys
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError, StoreState
 from jetcluster.store.block_store import BlockStore
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE: Final = "JETCLUSTER_ENCRYPTION_KEY"
 """Environment variable with the keys of encrypted stores, one a line."""
-LOCK: Final = Path("data") / "LOCK"
+LOCK: Final = "LOCK"
 """Locked by RocksDB while a server has the store open."""
 
 
@@ -218,7 +219,9 @@ def locked(folders: Sequence[Path], *, to_write: bool) -> Iterator[None]:
     with ExitStack() as stack:
         for folder in folders:
             try:
-                descriptor = os.open(folder / LOCK, (os.O_RDWR if to_write else os.O_RDONLY) | os.O_CLOEXEC)
+                descriptor = os.open(
+                    data_folder(folder) / LOCK, (os.O_RDWR if to_write else os.O_RDONLY) | os.O_CLOEXEC
+                )
                 stack.callback(os.close, descriptor)
                 fcntl.lockf(descriptor, (fcntl.LOCK_EX if to_write else fcntl.LOCK_SH) | fcntl.LOCK_NB)
             except FileNotFoundError:
@@ -248,9 +251,9 @@ def opened(folders: Sequence[Path]) -> Iterator[list[StoreView]]:
 def _read(folder: Path) -> StoreView:
     try:
         identity = read_identity(folder)
-        keys, seal = _unlock(folder) if is_sealed(folder) else (None, None)
+        keys, seal = _unlock(folder) if needs_key(folder) else (None, None)
         journal = read_journal(folder / "journal", FileMark(folder / MARK_NAME, identity.peer_id).read(), keys)
-        kv = RocksReader(folder / "data") if seal is None else _read_sealed(folder / "data", seal)
+        kv = _read_data(data_folder(folder), seal)
         mark = left_out_reason(folder)
     except (OperatorError, KvError, OSError) as error:
         raise RescueStoreError(f"{folder}: {error}") from error
@@ -268,6 +271,8 @@ def _unlock(folder: Path) -> tuple[SegmentKeys, StoreSeal]:
     rng = SystemRng()
     refused: KeyringError | None = None
     for secret in os.environ.get(KEY_VARIABLE, "").splitlines():
+        if not secret:
+            continue
         try:
             keyring = Keyring.unlock(folder, secret)
         except KeyringError as error:
@@ -277,7 +282,13 @@ def _unlock(folder: Path) -> tuple[SegmentKeys, StoreSeal]:
     raise refused or KeyringError(f"the store is encrypted: give its key in the environment, as {KEY_VARIABLE}")
 
 
-def _read_sealed(path: Path, seal: StoreSeal) -> RocksReader:
+def _read_data(path: Path, seal: StoreSeal | None) -> RocksReader:
+    """Opens the data store, by `seal` if it is sealed; see `data_renewal.looks_sealed`."""
+    if seal is None or is_plain(path):
+        plain = RocksReader(path)
+        if seal is None or not looks_sealed(plain, seal):
+            return plain
+        plain.close()
     from jetcluster.store.sealed_kv import SealedReader
 
     return SealedReader(path, seal)

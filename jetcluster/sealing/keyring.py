@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from jetcluster.sealing.ciphers import AES, CHACHAPOLY, KEY_BYTES, NONCE_BYTES, 
 FORMAT: Final = 1
 MAX_KEYS: Final = 1000
 """Data keys that a store has in its life: more rotations are refused."""
+NAMES: Final = (FILE_NAME, COPY_NAME)
 NAMES_KEY_BYTES: Final = 64
 _NAMES: Final = 0
 """Number of the key of names among the wrapped keys."""
@@ -85,19 +87,23 @@ class Keyring:
 
     def settle(self, secret: str, cipher: str) -> bool:
         """Have the file wrapped by `secret`, and the current key one of `cipher`: if not, rotate, durably. Returns
-        whether it did. Raises KeyringError and OSError; the old keys are then in force."""
+        whether it did. Raises KeyringError and OSError; the old keys are then in force, and the files as they were, if
+        possible."""
         if secret == self._secret and cipher == self.current.cipher:
             return False
         number = self.current.number + 1
         if len(self.keys) >= MAX_KEYS:
             raise KeyringError(f"the store had {MAX_KEYS} data keys: renew its server with an empty store")
-        before = self.keys
+        before, stored = self.keys, [_content(self._directory / name, self._files) for name in NAMES]
         self.keys = {**before, number: DataKey(number, cipher, self._rng.token(KEY_BYTES))}
         try:
             self._write(secret)
-        except BaseException:
+        except OSError as error:
             self.keys = before
-            raise
+            self._write_back(stored)
+            why = f"the keys of the store could not be written ({error}), and the old ones are in force"
+            keep = "the next start may need the new key or the old one: leave both, as key and prev_encryption_key"
+            raise KeyringError(f"{why}; {keep}") from error
         self._secret = secret
         self.current = self.keys[number]
         return True
@@ -105,6 +111,23 @@ class Keyring:
     def opens_with(self, secret: str) -> bool:
         """True when `secret` is the key in force."""
         return secret == self._secret
+
+    def mend(self) -> str:
+        """Write the file again where it is not the same as its copy: from the copy, if only that can be read. Returns
+        the name of the file that was wrong, "" for none. Raises OSError."""
+        stored = [_content(self._directory / name, self._files) for name in NAMES]
+        if stored[0] == stored[1]:
+            return ""
+        good = 0 if _parsed(stored[0]) is not None else 1
+        write_durably(self._directory / NAMES[1 - good], stored[good].decode().removesuffix("\n"), self._files)
+        return NAMES[1 - good]
+
+    def _write_back(self, stored: list[bytes]) -> None:
+        """Write the files as they were, after a rotation that failed: another start would find the new key only."""
+        for name, content in zip(NAMES, stored, strict=True):
+            with suppress(OSError):
+                if _parsed(content) is not None and _content(self._directory / name, self._files) != content:
+                    write_durably(self._directory / name, content.decode().removesuffix("\n"), self._files)
 
     def _write(self, secret: str) -> None:
         salt = self._rng.token(16)
@@ -132,24 +155,35 @@ def _read(directory: Path, files: Files) -> dict[str, Any]:
     """Return the content of the file, or of its copy. A crash between the two writes leaves the copy with the newer
     keys, of which nothing was used yet, and the file with the older ones: the file counts."""
     problem = "it is not there"
-    for name in (FILE_NAME, COPY_NAME):
-        path = directory / name
-        try:
-            content = json.loads(read(path, files))
-            check = content.pop("check")
-            form = content["format"]
-        except FileNotFoundError:
-            continue
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            problem = repr(error)
-            continue
-        if check != _check(content):
-            problem = "its checksum does not match"
-        elif form != FORMAT:
-            raise KeyringError(f"{path} is of format {form}, and this version of jetcluster reads format {FORMAT}")
+    for name in NAMES:
+        text = _content(directory / name, files)
+        content = _parsed(text)
+        if content is None:
+            problem = f"{name} is damaged" if text else problem
+        elif content["format"] != FORMAT:
+            what = f"{directory / name} is of format {content['format']}"
+            raise KeyringError(f"{what}, and this version of jetcluster reads format {FORMAT}")
         else:
-            return dict(content)
+            return content
     raise KeyringError(f"the keys of the store in {directory} cannot be read ({FILE_NAME} and its copy): {problem}")
+
+
+def _content(path: Path, files: Files) -> bytes:
+    """Return what is in a file, b"" if it does not exist. Raises OSError."""
+    try:
+        return read(path, files)
+    except FileNotFoundError:
+        return b""
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    """Return the content of a file; None for a damaged one."""
+    try:
+        content: dict[str, Any] = json.loads(text)
+        check = content.pop("check")
+        return content if check == _check(content) and "format" in content else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _unwrap(stored: dict[str, Any], secret: str) -> tuple[dict[int, DataKey], bytes] | None:

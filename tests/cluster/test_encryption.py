@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.sealing.keyring import Keyring
 from testkit.client import Client, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 
@@ -63,11 +64,17 @@ async def test_a_store_is_encrypted_and_changes_its_key(server: str, tmp_path: P
         await write(node)
         await node.stop()
         assert readable(node), "it is plain so far"
+        Keyring.make(node.root / "store" / "jetstream", "one", "aes")  # an encryption that was cut off
+        await node.start()
+        assert "it stays plain, as jetstream has no key" in node.log() and await count(node) == 50
+        await node.stop()
         configured(node, ", key: one, cipher: aes")
         await node.start()
         assert "The data store was not encrypted, and is now" in node.log()
         assert await count(node) == 50
         await eventually(lambda: not readable(node), 30, "something can be read on the disk", node)
+        told = "The journal was not encrypted, and is now"
+        await eventually(lambda: told in node.log(), 30, f"no {told!r} in the log", node)
         configured(node, ", key: two, prev_encryption_key: wrong")
         await reload(node, "jetstream key: prev_encryption_key is not the key in force")
         configured(node, ", key: two, prev_encryption_key: one")

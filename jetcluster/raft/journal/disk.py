@@ -47,15 +47,18 @@ class DiskSpace(NamedTuple):
 
 def segment_numbers(directory: Path, files: Files = os) -> list[int]:
     """Return the numbers of the segments present, ascending."""
-    numbers: list[int] = []
-    for name in files.listdir(directory):
-        stem = name.removesuffix(SEGMENT_SUFFIX)
-        if stem != name and len(stem) == 16:
-            try:
-                numbers.append(int(stem, 16))
-            except ValueError:
-                continue
-    return sorted(numbers)
+    return sorted(number for name in files.listdir(directory) if (number := segment_number(name)) is not None)
+
+
+def segment_number(name: str) -> int | None:
+    """Return the number of the segment whose file has this name; None for another file."""
+    stem = name.removesuffix(SEGMENT_SUFFIX)
+    if stem == name or len(stem) != 16:
+        return None
+    try:
+        return int(stem, 16)
+    except ValueError:
+        return None
 
 
 class ReadableDisk(Protocol):

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jetcluster.files import read_beginning
+from jetcluster.files import Files, names_in, read_beginning
 from jetcluster.raft.journal import records
-from jetcluster.raft.journal.disk import SEGMENT_SUFFIX, segment_numbers
+from jetcluster.raft.journal.disk import SEGMENT_SUFFIX, segment_number, segment_numbers
 from jetcluster.raft.journal.log import Place
 from jetcluster.raft.journal.recovery import Damage, Recovered, RecoveredGroup, scan
 from jetcluster.raft.journal.seals import Seals
@@ -125,3 +125,19 @@ def read_journal(directory: Path, marked: int = 0, keys: SegmentKeys | None = No
     disk, seals = ReadDisk(directory), Seals(keys) if keys is not None else None
     found: Recovered = scan(disk, marked, seals)
     return JournalView({gid: LogView(group, disk, seals) for gid, group in found.groups.items()}, found.damage)
+
+
+def has_sealed(directory: Path, files: Files = os) -> bool:
+    """Return True when the head of a segment there says that it is sealed. Raises OSError."""
+    for name in names_in(directory, files):
+        number = segment_number(name)
+        if number is None:
+            continue
+        descriptor = files.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            head = records.read_segment_head(files.pread(descriptor, records.SEGMENT_HEAD_BYTES, 0), number)
+        finally:
+            files.close(descriptor)
+        if head is not None and head.seal:
+            return True
+    return False

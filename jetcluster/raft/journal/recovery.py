@@ -236,6 +236,8 @@ class _Scan:
         if newest and made and self.pending is None and records.find_batch_magic(data, second) < 0:
             self.result.unborn.append(number)
             return
+        if self.seals is not None:
+            self.seals.plain.add(number)  # as far as is known
         self._damaged(Damage(number, 0, len(data), "the segment's header does not validate"), [])
 
     def _bad(

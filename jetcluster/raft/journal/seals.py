@@ -14,7 +14,7 @@ class Seals:
         self._ciphers: dict[int, SegmentCipher] = {}
         self._newest: SegmentCipher
         self.plain: set[int] = set()
-        """Segments of before the encryption."""
+        """Segments of before the encryption, and those that do not tell."""
 
     def begin(self, number: int) -> bytes:
         """Begin a segment; returns `SegmentHead.seal` for it."""

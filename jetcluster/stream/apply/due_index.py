@@ -119,7 +119,8 @@ class DueIndex:
             self._look()
 
     def sweep(self, is_live: Callable[[int], bool]) -> None:
-        """Removes entries of deleted messages, a share per call, if there must be many."""
+        """Removes entries of deleted messages, a share per call, if there must be many. A message that is staged, and
+        above the last one, is not deleted: its effects come before it is stored."""
         if self.entries <= 2 * self._store.messages + SWEEP_SLACK:
             return
         start = self._cursor or _KEY.pack(0, 0)
@@ -137,7 +138,8 @@ class DueIndex:
 
     def _sweep_row(self, key: bytes, offsets: array[int], is_live: Callable[[int], bool]) -> None:
         due, first = _KEY.unpack(key)
-        live = [first + offset for offset in offsets if is_live(first + offset)]
+        last = self._store.last_seq
+        live = [seq for seq in (first + offset for offset in offsets) if seq > last or is_live(seq)]
         if len(live) == len(offsets):
             return
         self._store.side_delete(self._table, key)

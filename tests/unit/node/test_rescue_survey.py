@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from jetcluster.config.options import JetStreamOptions
-from jetcluster.mesh.identity import mark_left_out
+from jetcluster.mesh.identity import MARKER_NAME, mark_left_out
+from jetcluster.node import rescue_survey
 from jetcluster.node.platform import SystemPlatform
 from jetcluster.node.rescue_store import describe
 from jetcluster.node.rescue_survey import (
@@ -22,6 +23,7 @@ from jetcluster.node.rescue_survey import (
     survey,
 )
 from jetcluster.node.store_keys import StoreKeys
+from jetcluster.sealing.api import SEALED_FILE
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.rocks_kv import RocksKv
@@ -55,14 +57,37 @@ def test_an_encrypted_store_is_read_with_its_key(stopped: Stopped, monkeypatch: 
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     with pytest.raises(RescueStoreError, match=f"give its key in the environment, as {KEY_VARIABLE}"):
         look(stopped, "n1")
-    monkeypatch.setenv(KEY_VARIABLE, "another one")
+    monkeypatch.setenv(KEY_VARIABLE, "another one\n\n")
     with pytest.raises(RescueStoreError, match="the configured key is not the one"):
         look(stopped, "n1")
-    monkeypatch.setenv(KEY_VARIABLE, "another one\nthe key")
+    monkeypatch.setenv(KEY_VARIABLE, "another one\n\nthe key\n\n")
     replica = look(stopped, "n1", verify=True)["A/S"]["n1"]
     assert replica.sound and replica.applied == (12, 1) and replica.state is not None
     assert replica.state.messages == 38 * PER_COMMAND
     assert [store.keys is not None for store in [replica.store]] == [True], "a rescue writes with it"
+
+
+def test_a_store_whose_encryption_was_cut_off_is_read(stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keys are made, and its data is plain, or is the sealed one under its first name."""
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    stopped.fill("n1", {"S": (40, 12)})
+    folder = stopped.folder("n1")
+    found = StoreKeys(folder, JetStreamOptions(encryption_key="the key"), SystemPlatform(), ListLog())
+    replica = look(stopped, "n1", verify=True)["A/S"]["n1"]
+    assert replica.sound and replica.applied == (12, 1) and replica.store.keys is None, "the plain one"
+    monkeypatch.setenv(KEY_VARIABLE, "\nthe key")
+    with monkeypatch.context() as patch:
+        patch.setattr(rescue_survey, "needs_key", lambda _: True)
+        assert look(stopped, "n1", verify=True)["A/S"]["n1"].applied == (12, 1), "the plain one, with the key"
+    found.encrypt_data()
+    (folder / "data").rename(folder / "data.next")
+    (folder / "data.next" / MARKER_NAME).write_text("nonce\n")
+    with locked([folder], to_write=True):
+        assert look(stopped, "n1", verify=True)["A/S"]["n1"].applied == (12, 1)
+    (folder / "data.next").rename(folder / "data")
+    (folder / SEALED_FILE).unlink()
+    monkeypatch.setattr(rescue_survey, "needs_key", lambda _: True)  # as its journal has sealed segments by then
+    assert look(stopped, "n1", verify=True)["A/S"]["n1"].applied == (12, 1), "its mark was lost"
 
 
 def test_looking_changes_nothing(stopped: Stopped) -> None:

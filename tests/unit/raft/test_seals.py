@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.journal import records
+from jetcluster.raft.journal.inspection import has_sealed
 from jetcluster.raft.journal.log import JournalDamageError
 from jetcluster.raft.journal.records import FormatError
 from jetcluster.raft.journal.recovery import scan
@@ -76,6 +78,20 @@ def test_a_sealed_journal_needs_its_key() -> None:
         keys.keyring.keys.update(known)
 
 
+def test_the_heads_of_segments_say_whether_a_journal_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def folder(name: str) -> Path:
+        rig, _ = filled(3)
+        (tmp_path / name).mkdir()
+        for number in rig.disk.segments():
+            (tmp_path / name / f"{number:016x}.wal").write_bytes(rig.disk.load(number))
+        (tmp_path / name / "other").write_bytes(b"")
+        return tmp_path / name
+
+    assert has_sealed(folder("sealed"))
+    monkeypatch.setattr(Rig, "cipher", "")
+    assert not has_sealed(folder("plain")) and not has_sealed(tmp_path / "none")
+
+
 def _forged(rig: Rig, index: int) -> None:
     """Changes a bit of the entry's body and makes its checksum right."""
     for number, start, end in batches(rig.disk):
@@ -127,6 +143,16 @@ def test_the_plain_segments_of_before_are_read_and_leave(monkeypatch: pytest.Mon
     assert not journal.partly_plain
     assert b"000017" not in bytes_of(rig)
     assert content(rig.crash().groups[1]) == before and not rig.journal.partly_plain
+
+
+def test_a_segment_without_a_head_counts_as_plain() -> None:
+    rig, _ = filled(200)
+    rig.settle()
+    rig.crash()
+    assert not rig.journal.partly_plain and len(rig.disk.segments()) > 1
+    rig.disk.corrupt(rig.disk.segments()[0], 0, bytes(records.SEGMENT_HEAD_BYTES))
+    assert rig.crash().partly_plain
+    assert "header does not validate" in rig.found.damage[0].why
 
 
 def test_a_segment_made_on_a_nearly_full_disk_keeps_its_key() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +103,52 @@ def test_a_rotation_that_cannot_be_written_leaves_the_old_key_in_force(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("jetcluster.sealing.keyring.write_durably", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(KeyringError, match=r"No space .* leave both, as key and prev_encryption_key"):
         ring.settle("new", CHACHAPOLY)
     assert ring.opens_with("s3cret") and list(ring.keys) == [1]
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_a_rotation_that_fails_after_a_replacement_is_taken_back(tmp_path: Path, failing: int) -> None:
+    """It fails at one of the syncs of the files and of their folder."""
+    synced = 0
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def fsync(self, descriptor: int) -> None:
+            nonlocal synced
+            synced += 1
+            if synced == failing + 1:
+                raise OSError(5, "Input/output error")
+            os.fsync(descriptor)
+
+    made(tmp_path)
+    before = [(tmp_path / name).read_bytes() for name in (FILE_NAME, COPY_NAME)]
+    ring = Keyring.unlock(tmp_path, "s3cret", files=Failing())  # type: ignore[arg-type]
+    with pytest.raises(KeyringError, match="Input/output error"):
+        ring.settle("new", CHACHAPOLY)
+    assert [(tmp_path / name).read_bytes() for name in (FILE_NAME, COPY_NAME)] == before
+    assert ring.opens_with("s3cret") and Keyring.unlock(tmp_path, "s3cret").keys == ring.keys
+    assert ring.settle("new", CHACHAPOLY) and Keyring.unlock(tmp_path, "new").keys == ring.keys
+
+
+@pytest.mark.parametrize("name", [FILE_NAME, COPY_NAME])
+@pytest.mark.parametrize("wrong", [b"{", b"", None])
+def test_a_bad_file_is_written_again(tmp_path: Path, name: str, wrong: bytes | None) -> None:
+    ring = made(tmp_path)
+    assert ring.mend() == ""
+    before = (tmp_path / name).read_bytes()
+    (tmp_path / name).unlink() if wrong is None else (tmp_path / name).write_bytes(wrong)
+    assert Keyring.unlock(tmp_path, "s3cret").mend() == name
+    assert (tmp_path / name).read_bytes() == before and ring.mend() == ""
+
+
+def test_a_copy_of_a_rotation_that_did_not_reach_the_file_is_replaced(tmp_path: Path) -> None:
+    made(tmp_path)
+    before = (tmp_path / FILE_NAME).read_bytes()
+    Keyring.unlock(tmp_path, "s3cret").settle("new", AES)
+    (tmp_path / FILE_NAME).write_bytes(before)
+    assert Keyring.unlock(tmp_path, "s3cret").mend() == COPY_NAME
+    assert (tmp_path / COPY_NAME).read_bytes() == before

@@ -82,12 +82,13 @@ def test_sweeping_forgets_deleted_messages_a_share_at_a_time() -> None:
 
 
 def test_sweeping_keeps_the_live_ones_of_a_row() -> None:
-    _, index = make()
+    store, index = make()
+    store.last_seq = 10_000
     for row in range(70):
         index.add(1000 + row, range(100 * row, 100 * row + 90))
     before = index.entries
     index.sweep(lambda seq: seq % 10 == 5)
-    assert index.entries < before
+    assert index.entries < before - 80
     for _ in range(5):
         index.sweep(lambda seq: seq % 10 == 5)
     taken = index.take(10**6, 10**6)

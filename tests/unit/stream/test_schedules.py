@@ -12,6 +12,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.cron import parse
 from jetcluster.stream.apply.schedules import Schedules, fire, produced, shortened, without_schedule
+from jetcluster.stream.log import commands
 from jetcluster.stream.log.commands import Firing
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
@@ -267,3 +268,17 @@ def called(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+def test_a_schedule_that_is_about_to_be_stored_outlives_the_sweep_of_deleted_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is noted before it is stored: a sweep that asks the store for it would forget when it is due."""
+    monkeypatch.setattr("jetcluster.stream.apply.due_index.SWEEP_SLACK", 2)
+    stream = scheduling()
+    for number in range(20):
+        stream.one(f"s.{number}", FAR, TARGET)
+    stream.apply(commands.encode_purge(stream.now, b">"))
+    stream.one("s.due", "Nats-Schedule: @every 3s", TARGET)
+    due = stream.machine.next_schedule
+    assert due is not None and due <= stream.machine.clock + 4 * 10**9
