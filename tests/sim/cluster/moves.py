@@ -45,9 +45,9 @@ class Moves:
     def look(self) -> None:
         for name, machine in self._deployment.machines.items():
             jetstream = jetstream_of(machine)
-            if jetstream is None:
+            balancer = None if jetstream is None else jetstream.balancer
+            if balancer is None:  # a server that stands alone has none
                 continue
-            balancer = jetstream.balancer
             known, before = self._told.get(name, (None, 0))
             total = sum(balancer.moved.values())
             new = total - (before if known is balancer else 0)
