@@ -27,7 +27,7 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
     │   BusyError, ChangedError, ConflictError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError,
     │   MeshError (but not one that is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError,
-    │   RequestTimeoutError, SearchError, SnapshotEndedError, StorageAwayError, StreamUnsteadyError,
+    │   RequestTimeoutError, SearchError, SetBackError, SnapshotEndedError, StorageAwayError, StreamUnsteadyError,
     │   UnansweredError, UnderWayError, WorkerAbsentError, RaftError (but EntryTooLargeError and MembershipError: the
     │   caller's)
     └─ of tools and jobs   jetcluster  no         errors that end a command, a job or a query with a text of its own

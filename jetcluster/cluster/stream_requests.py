@@ -30,6 +30,8 @@ from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.api import DamagedError
 from jetcluster.stream.log import commands
 from jetcluster.stream.read import direct_get, msg_get
+from jetcluster.stream.read.get_request import GetRequest
+from jetcluster.stream.read.id_search import SetBackError
 from jetcluster.stream.read.msg_get import SubjectsPage, state_object, subjects_page
 
 if TYPE_CHECKING:
@@ -377,8 +379,7 @@ class StreamRequests:
         if not young or (staleness >= 0 and not demands.upstream_is_within(staleness, asked)):
             raise by_code(NOT_AVAILABLE)
         if request.msg_id_prefixes:
-            searching = msg_get.search(replica.store, request)
-            return {"response": (await self._runtime.budget.run(replica.assignment.account, searching)).decode()}
+            return {"response": (await self._search(replica, request)).decode()}
         message = msg_get.found(replica.store, request)
         last_seq, age = replica.store.last_seq, demands.age(began)  # before others have a turn
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)
@@ -389,6 +390,16 @@ class StreamRequests:
         if request.fresh.info:
             response = msg_get.with_freshness(response, last_seq, self._network.name, age)
         return {"response": response.decode()}
+
+    async def _search(self, replica: StreamReplica, request: GetRequest) -> bytes:
+        """Others have turns between its steps: the replica may be none that can say what is not stored any more."""
+        try:
+            found = await self._runtime.budget.run(replica.assignment.account, msg_get.search(replica.store, request))
+        except SetBackError as error:
+            raise NotLeaderError(replica.group.leader) from error
+        if not await replica.may_read():
+            raise NotLeaderError(replica.group.leader)
+        return found
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
         check_wanted(self._runtime.clock)

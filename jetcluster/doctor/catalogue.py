@@ -318,7 +318,7 @@ REFUSED: Final = FindingKind(
 )  # fmt: skip
 GUARD_REFUSES: Final = FindingKind(
     "JC322", BAD, "A retention guard refuses publishes", "symptoms/requests.md#maximum-messages-exceeded-10077",
-    "Messages wait for the guard's consumer, and the stream has all the bytes or the age that it may have meanwhile",
+    "Messages wait for the guard's consumer, and have all the bytes or the age that they may have",
     "See why the archive job, or who else acknowledges, does not go on. Raise max_bytes or max_age of the guard, or "
     "take it away",
 )  # fmt: skip

@@ -35,7 +35,7 @@ class GuardRules(NamedTuple):
     consumer: str
     """The durable consumer whose acknowledgements let messages go."""
     max_bytes: int = 0
-    """Bytes of the whole stream up to which the guard holds messages back; 0: no bound."""
+    """Bytes of messages that the guard holds back; 0: no bound."""
     max_age: int = 0
     """Age of a message up to which the guard holds it back, nanoseconds; 0: no bound."""
     refuses: bool = True

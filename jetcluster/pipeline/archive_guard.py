@@ -32,7 +32,8 @@ class ArchiveGuard:
         """Sequence up to which the guard lets limits remove messages."""
 
     def begin(self, state: StreamState) -> None:
-        """Finds the guard, or makes it. Raises UsageError for a stream that does not name it."""
+        """Finds the guard, or makes it. Raises UsageError for a stream that does not name it, and for a consumer that
+        may go on without the job."""
         name = self._args.guard
         if not name:
             return
@@ -43,7 +44,13 @@ class ArchiveGuard:
                 f"--guard {name}: {state.name} {has}; set jetcluster.retention_guard.consumer={name} and max_bytes or "
                 "max_age in its metadata first (docs/retention-guard.md)"
             )
-        self.floor = int(self._ask(self._found_or_made)["ack_floor"]["stream_seq"])
+        found = self._ask(self._found_or_made)
+        if wrong := _unfit(found["config"]):
+            raise UsageError(
+                f"--guard {name}: the consumer has {wrong}, so that limits would remove what is not archived; it needs "
+                "deliver_policy all, ack_policy explicit and no filter. Let the stream name another: the job makes it"
+            )
+        self.floor = int(found["ack_floor"]["stream_seq"])
 
     def advance(self, end: int, last: int) -> None:
         """Lets limits remove what is below `end`, which must be archived. `last`: the stream's last sequence. Raises
@@ -81,3 +88,11 @@ class ArchiveGuard:
 
         server = server_options_of(self._args)
         return ask(server, question, reach=server.reach_timeout)
+
+
+def _unfit(config: dict[str, Any]) -> str:
+    """The part of a consumer's configuration that lets it pass messages that the job has not archived; "" for none."""
+    for key, wanted in (("deliver_policy", "all"), ("ack_policy", "explicit")):
+        if config.get(key) != wanted:
+            return f"{key} {config.get(key)}"
+    return next((key for key in ("filter_subject", "filter_subjects") if config.get(key)), "")

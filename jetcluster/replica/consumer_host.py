@@ -453,6 +453,9 @@ class ConsumerHost:
             self._settings.unserved.pop(where, None)
 
     def _unused(self, state: ConsumerState) -> None:
+        guard = self.replica.machine.rules.guard
+        if guard is not None and guard.consumer == state.name:
+            return  # its deletion would be refused
         if len(self.unused) < MAX_UNUSED_CONSUMERS:  # the owner of a consumer without room asks again
             self.unused[state.cid] = state
             self._tell_unused(self.replica.assignment.gid)

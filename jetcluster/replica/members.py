@@ -17,6 +17,8 @@ from jetcluster.raft.api import MembershipError, NotLeaderError, PeerStatus, Raf
 from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.services import Network
+from jetcluster.stream.log.levels import RETENTION_GUARD_LEVEL
+from jetcluster.stream.rules import StreamRules
 
 MAX_ENTRIES_BEHIND = 256
 """Log entries that a voter may lack and still count as caught up."""
@@ -59,21 +61,25 @@ def learners(group: RaftGroup) -> list[str]:
     return [p.peer for p in group.status().peers if not p.voter]
 
 
-def follow_assignment(network: Network, table: ConsumerTable, group: RaftGroup, wanted: tuple[str, ...]) -> None:
+def follow_assignment(network: Network, group: RaftGroup, wanted: tuple[str, ...], level: int) -> None:
     """Take one step towards the assigned peers, as the stream's leader, if the last step is committed. A peer of a
-    version that does not understand what the consumers of `table` have in the log has to wait: it would stop there."""
+    version below `level` (`level_of`) has to wait: it would stop there, or apply what it does not know otherwise."""
     config = group.members_at(group.last_index)
     if config.outgoing or (set(config.voters) == set(wanted) and not config.learners):
         return
     try:
-        _step(network, table, group, wanted, config)
+        _step(network, group, wanted, config, level)
     except (MembershipError, NotLeaderError):
         return  # a change or a transfer of leadership is in progress: the next tick looks again
 
 
-def _step(
-    network: Network, table: ConsumerTable, group: RaftGroup, wanted: tuple[str, ...], config: Config
-) -> None:  # fmt: skip
+def level_of(table: ConsumerTable, rules: StreamRules) -> int:
+    """Lowest level of a server that may become a member: it understands what the consumers have in the log, and heeds
+    the stream's retention guard, which comes to it by a snapshot too, where no command of the log stops it."""
+    return max(table.level, RETENTION_GUARD_LEVEL if rules.guard is not None else 0)
+
+
+def _step(network: Network, group: RaftGroup, wanted: tuple[str, ...], config: Config, level: int) -> None:
     voters, online = config.voters, {network.me, *network.mesh.peers}
     for peer in config.learners:
         if peer not in wanted:
@@ -81,7 +87,7 @@ def _step(
             return
     missing = [peer for peer in wanted if peer not in voters]
     for peer in missing:
-        if peer in online and peer not in config.learners and network.raft.levels.understands(peer, table.level):
+        if peer in online and peer not in config.learners and network.raft.levels.understands(peer, level):
             group.add_peer(peer)
             return
     able = {p.peer for p in group.status().peers if p.caught_up}

@@ -26,7 +26,7 @@ from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.exports import Cut
 from jetcluster.replica.leadership import Leadership, Listening
-from jetcluster.replica.members import follow_assignment
+from jetcluster.replica.members import follow_assignment, level_of
 from jetcluster.replica.mirror_host import MirroredStream, MirrorHost
 from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
@@ -330,7 +330,8 @@ class StreamReplica(ReplicaState):
             self.consumers.tell_leaving()
             return 0.0
         if self.leading:
-            follow_assignment(self.network, self.table, self.group, self.assignment.peers)
+            level = level_of(self.table, self.machine.rules)
+            follow_assignment(self.network, self.group, self.assignment.peers, level)
             self._propose_config()
             self._do_duties()
             self.ingest.tick()

@@ -305,6 +305,10 @@ class BlockStore:
         """Return the lowest sequence from which on the stream takes at most `size` bytes."""
         return self._writer.first_within(size) or self.last_seq + 1
 
+    def bytes_from(self, seq: int) -> int:
+        """Return the bytes of the messages from `seq` on. Raises DamagedError."""
+        return self._writer.bytes_from(seq)
+
     def deleted(self, limit: int) -> list[int]:
         """Return interior deleted sequences, ascending, at most `limit`."""
         blocks = self.blocks

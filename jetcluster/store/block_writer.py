@@ -185,6 +185,17 @@ class BlockWriter:
         sums = self._running_sums(self._reader.batch(at), blocks.firsts[at], live)
         return blocks.next_live(live[bisect_left(sums, excess)] + 1)
 
+    def bytes_from(self, seq: int) -> int:
+        """Return the record bytes of the messages from `seq` on."""
+        blocks = self._blocks
+        at = blocks.from_seq(seq)
+        if at == len(blocks.firsts):
+            return 0
+        live, size = blocks.live_seqs(at), blocks.sizes[at]
+        if live[0] < seq:
+            size -= self._running_sums(self._reader.batch(at), blocks.firsts[at], live)[bisect_left(live, seq) - 1]
+        return size + blocks.bytes_after(at)
+
     def _put_info(self, first: int, ts: int, count: int, size: int, bits: int) -> None:
         key = keys.info(self._stream, first)
         self._kv.put(key, encode_info(key, ts, count, size, bits))

@@ -273,6 +273,12 @@ class BlockTable:
             return self.messages - sum(self.lives[self._head : at]) - self.lives[at] + inside
         return inside + sum(self.lives[at + 1 :])
 
+    def bytes_after(self, at: int) -> int:
+        """Return the record bytes of the blocks behind block `at`; sums over the shorter side."""
+        if at - self._head < len(self.firsts) - at:
+            return self.bytes - sum(self.sizes[self._head : at + 1])
+        return sum(self.sizes[at + 1 :])
+
     def seq_at_time(self, ts: int) -> int | None:
         """Return the lowest live sequence with time >= `ts`; times must not go back."""
         at = self.live_from(bisect_right(self.times, ts, lo=self._head) - 1)

@@ -104,6 +104,7 @@ class Player:
             await self._ask(at, step, rendered(step.body, times))
             if "STREAM.DELETE" in step.subject and self.model.rules.rest:
                 await self.connection.sleep(self.model.rules.rest)
+        await self._settled()  # the last step may have been to wait, for what fell due
         await self._hear(len(history), Step("the end"))
 
     def _listen(self, body: Any) -> None:

@@ -242,7 +242,7 @@ class ConsumerTable:
     def floor_of(self, name: str) -> int | None:
         """See `stream.ports.Extension`."""
         state = self.by_name.get(name)
-        return None if state is None else state.lowest_wanted() - 1
+        return None if state is None else (state.unacked.lowest() or state.delivered_sseq + 1) - 1
 
     def wanted(self, seq: int, subject: bytes) -> bool:
         """See `stream.ports.Extension`."""

@@ -4,12 +4,12 @@ The guard is the consumer that the configuration names (`retention_guard`), so i
 backups like any other. Limits by age, number, bytes and subject remove nothing from its first unacknowledged message
 on; without such a consumer, nothing at all. What somebody asks for wins: purges, deletions, rollups, `Nats-TTL`.
 
-While messages wait for the consumer, the stream has at most the guard's `max_bytes`, and none of them is older than its
+The messages that wait for the consumer have at most the guard's `max_bytes`, and none of them is older than its
 `max_age`. Beyond that either publishes are refused (discard `new`), or the guard gives the oldest messages up, and the
 limits go on as if they were acknowledged (`old`):
 
-    side table 19   (empty key)   ->   u64 sequence below which messages are given up | u64 bytes of the stream then
-                                       | u64 messages given up | u64 time, nanoseconds                (little-endian)
+    side table 19   (empty key)   ->   u64 sequence below which messages are given up | u64 sequence below which
+                                       they are counted | u64 messages given up | u64 time, nanoseconds (little-endian)
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError, DiskError
+from jetcluster.model.retention_guard import GuardRules
 from jetcluster.model.times import rfc3339
 from jetcluster.records import NamedTuple
 from jetcluster.store.block_store import BlockStore
@@ -42,9 +43,9 @@ class Overrun(NamedTuple):
     """Messages that the guard gave up since the stream was created."""
 
     to: int = 0
-    """Messages below this sequence are given up."""
-    size: int = 0
-    """Bytes of the stream when that was decided for the last time by bytes; 0: it was smaller since."""
+    """Messages below this sequence are given up; 0 again when the guard is changed."""
+    counted: int = 0
+    """Messages below this sequence were given up at some time, and are counted."""
     messages: int = 0
     """Messages given up before they were acknowledged."""
     last: int = 0
@@ -52,7 +53,7 @@ class Overrun(NamedTuple):
 
 
 class RetentionGuard:
-    """The guard of one stream. Without one in its configuration limits are free. The machine sets `rules`."""
+    """The guard of one stream. Without one in its configuration limits are free."""
 
     def __init__(self, store: BlockStore, rules: StreamRules, floor_of: Callable[[str], int | None]) -> None:
         """`floor_of` returns the sequence up to which a consumer has acknowledged all, None when there is none. Raises
@@ -61,7 +62,11 @@ class RetentionGuard:
         self._store = store
         self._floor_of = floor_of
         self._full = 0, 0
-        """`kept_from`, and the stream's bytes, when it last was too full in this process: for monitoring only."""
+        """`kept_from`, and the bytes that waited, when they last were too many in this process: for monitoring only."""
+        self._below_of = 0, 0
+        self._below = 0
+        """Bytes of the messages below `kept_from`, by it and the number of sequences without a message. That grows with
+        each removal, and nothing else changes what lies below."""
         row = store.side_get(SIDE_GUARD, b"")
         if row is not None and len(row) != _ROW.size:
             raise GuardRowError(f"retention guard of {len(row)} bytes")
@@ -107,6 +112,12 @@ class RetentionGuard:
         oldest = self.oldest
         return oldest + guard.max_age if oldest else None
 
+    def configure(self, rules: StreamRules) -> None:
+        """Puts other rules in force. A guard that is changed holds what is still stored of the given up messages."""
+        if rules.guard != self.rules.guard and self.overrun.to:
+            self._put(self.overrun._replace(to=0))
+        self.rules = rules
+
     def holds(self, seq: int) -> bool:
         """True when limits must not remove the message at `seq`."""
         return seq >= self.kept_from
@@ -116,7 +127,7 @@ class RetentionGuard:
         guard = self.rules.guard
         if guard is None or not guard.refuses:
             return False
-        full = 0 < guard.max_bytes < self._store.byte_count + size
+        full = self._outgrows(guard, self._store.byte_count + size)
         return full or (bool(guard.max_age) and 0 < self.oldest < now - guard.max_age)
 
     def refusal(self, now: int, byte_count: int, size: int) -> ApiError | None:
@@ -125,11 +136,25 @@ class RetentionGuard:
         guard = self.rules.guard
         if guard is None or not guard.refuses:
             return None
-        oldest = self.oldest
-        if 0 < guard.max_bytes < byte_count + size and (oldest or byte_count > self._store.byte_count):
-            self._full = self.kept_from, byte_count
+        if self._outgrows(guard, byte_count + size) and (byte_count > self._store.byte_count or self.oldest):
+            self._full = self.kept_from, byte_count - self._bytes_below()
             return _FULL
-        return _OLD if guard.max_age and 0 < oldest < now - guard.max_age else None
+        return _OLD if guard.max_age and 0 < self.oldest < now - guard.max_age else None
+
+    def _outgrows(self, guard: GuardRules, byte_count: int) -> bool:
+        """True when too many bytes wait in a stream of `byte_count` bytes, of which new ones wait."""
+        return 0 < guard.max_bytes < byte_count and guard.max_bytes < byte_count - self._bytes_below()
+
+    def _bytes_below(self) -> int:
+        """Bytes of the messages that do not wait. Raises DamagedError."""
+        store, kept_from = self._store, self.kept_from
+        if kept_from > store.last_seq:
+            return store.byte_count
+        of = kept_from, store.last_seq - store.messages
+        if of != self._below_of:
+            self._below = store.byte_count - store.bytes_from(kept_from)
+            self._below_of = of
+        return self._below
 
     def refuses_now(self, now: int) -> str | None:
         """The reason for which publishes are refused at `now`, None when they are not: even the smallest would be, or
@@ -137,8 +162,11 @@ class RetentionGuard:
         guard, size = self.rules.guard, self._store.byte_count
         if guard is None or not guard.refuses or not self.oldest:
             return None
-        was_full = self._full[0] == self.kept_from and size <= self._full[1]
-        refused = _FULL if was_full else self.refusal(now, size, 1)
+        try:
+            was_full = self._full[0] == self.kept_from and size - self._bytes_below() <= self._full[1]
+            refused = _FULL if was_full else self.refusal(now, size, 1)
+        except DiskError:  # the next publish that has to know it meets it too, and has the replica repaired
+            return None
         return refused.description if refused is not None else None
 
     def info(self, now: int) -> dict[str, Any] | None:
@@ -162,18 +190,10 @@ class RetentionGuard:
         return found
 
     def follow_bytes(self, now: int) -> None:
-        """Gives up the oldest messages of a stream that has more bytes than it may."""
-        guard, store, known = self.rules.guard, self._store, self.overrun
-        if guard is None or guard.refuses or not guard.max_bytes:
-            return
-        size = store.byte_count
-        if size <= guard.max_bytes:
-            if known.size:
-                self._put(known._replace(size=0))
-        elif size > known.size + (guard.max_bytes // _SLACK if known.size else 0) and self.oldest:
-            least = guard.max_bytes - guard.max_bytes // _SLACK
-            self._give_up(store.seq_within(least), now)
-            self._put(self.overrun._replace(size=size))
+        """Gives up the oldest messages when those that wait have more bytes than they may."""
+        guard, store = self.rules.guard, self._store
+        if guard is not None and not guard.refuses and self._outgrows(guard, store.byte_count):
+            self._give_up(store.seq_within(guard.max_bytes - guard.max_bytes // _SLACK), now)
 
     def follow_age(self, now: int) -> None:
         """Gives up the messages that are too old at `now`."""
@@ -185,9 +205,9 @@ class RetentionGuard:
         before = self.kept_from
         if to <= before:
             return
-        blocks = self._store.blocks
-        messages = blocks.live_at_or_above(before) - blocks.live_at_or_above(to)
-        self._put(self.overrun._replace(to=to, messages=self.overrun.messages + messages, last=now))
+        blocks, known = self._store.blocks, self.overrun
+        more = blocks.live_at_or_above(max(before, known.counted)) - blocks.live_at_or_above(to)
+        self._put(Overrun(to, max(to, known.counted), known.messages + max(more, 0), now))
 
     def _put(self, overrun: Overrun) -> None:
         self.overrun = overrun

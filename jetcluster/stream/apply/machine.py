@@ -554,7 +554,8 @@ class StreamMachine:
         old, self.rules = self.rules, rules
         if rules.duplicate_window != self._dedupe.window:
             self._dedupe.set_window(rules.duplicate_window)
-        self._expiry.rules = self._jobs.rules = self.guard.rules = rules
+        self._expiry.rules = self._jobs.rules = rules
+        self.guard.configure(rules)
         self._cursors.keep(rules.links)
         self._admit_by(rules, self._staging.last_msg_id)
         if self._extension is not None:

@@ -43,12 +43,6 @@ ALWAYS = (
         ("Pulse",),
     ),
     Promise(
-        "what moves for balance rests before it moves again, and does not go back and forth "
-        "([balance](../membership/balance.md))",
-        "all",
-        ("Moves",),
-    ),
-    Promise(
         "no replica answers Direct Gets that has not what its stream had, or has heard of no commit for 20 s while "
         "another one leads and its machine reaches a majority",
         "all",

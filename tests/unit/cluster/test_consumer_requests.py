@@ -360,6 +360,19 @@ async def test_an_ephemeral_that_nobody_uses_is_deleted_and_that_is_published_on
 
 
 @virtual_time
+async def test_nobody_asks_for_the_deletion_of_a_retention_guard() -> None:
+    """It would be refused, and asked for again each second."""
+    async with Cluster() as cluster:
+        await cluster.create("S", retention_guard={"consumer": "archive", "max_bytes": 1 << 20, "max_age": 0})
+        await consumer(cluster["A"], "archive", inactive_threshold=2 * SECOND)
+        await asyncio.sleep(4.0)
+        machine = cluster.leader("S").replica("S").machine
+        applied = machine.applied_index
+        await asyncio.sleep(5.0)
+        assert machine.applied_index == applied and host(cluster["A"]).table.count == 1
+
+
+@virtual_time
 async def test_a_short_threshold_is_kept() -> None:
     """nats.c: 50 ms, looked for 150 ms after the connection has gone."""
     async with Cluster() as cluster:

@@ -187,6 +187,24 @@ async def test_a_guard_goes_into_no_log_while_an_older_server_is_there_that_came
 
 
 @virtual_time
+async def test_an_older_server_does_not_become_a_member_of_a_guarded_stream() -> None:
+    async with Cluster("ABCD") as cluster:
+        await cluster.create("S", retention_guard={"consumer": "c", "max_bytes": 1 << 20, "max_age": 0})
+        replica, old = cluster.leader("S").replica("S"), next(node for node in cluster if not node.has("S"))
+        old.raft.levels.own = RETENTION_GUARD_LEVEL - 1
+        levels = cluster.leader("S").raft.levels
+        await cluster.until(lambda: levels.told(old.me) == old.raft.levels.own)
+        replica.update(replace(replica.assignment, peers=(*replica.assignment.peers, old.me)))
+
+        def added() -> bool:
+            return old.me in replica.group.members_at(replica.group.last_index).members
+
+        await cluster.never(added, 3.0, "the snapshot has the guard, which it would not heed")
+        old.raft.levels.own = RETENTION_GUARD_LEVEL
+        await cluster.until(added, 10.0)
+
+
+@virtual_time
 async def test_one_that_was_never_heard_counts_as_older_and_others_do_not() -> None:
     async with Cluster("ABCD") as cluster:
         await cluster.create("S", 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ from jetcluster.raft.api import NotLeaderError
 from jetcluster.store import slices
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError
+from jetcluster.stream.read import msg_get as stored_search
+from jetcluster.stream.read.id_search import SetBackError
 from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import virtual_time
 
@@ -110,6 +112,52 @@ async def test_every_node_gets_the_leaders_search_for_ids() -> None:
                 wish = {"seq": 1, "next_by_subj": subject, "msg_id_prefixes": ["id:1"]}
                 answer = await ask(node, "msg_get", payload=json.dumps(wish), headers="")
                 assert json.loads(answer["response"])["msg_ids"] == {"searched": 10, "found": expected}
+
+
+@virtual_time
+async def test_a_search_for_ids_is_not_answered_by_a_replica_that_leads_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its store may be set back meanwhile, and what it lacks then is no proof of anything."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"", b"NATS/1.0\r\nNats-Msg-Id: id:1\r\n\r\n")
+        await cluster.equal("S")
+        old = cluster.leader("S")
+        budget = old.replica("S").runtime.budget
+        run, searches = budget.run, list[bool]()
+
+        async def slow(key: Hashable, steps: Any) -> Any:
+            await run(key, steps)
+            searches.append(True)
+            await ask(old, "stepdown")
+            await cluster.until(lambda: not old.replica("S").leading, what="another leader")
+            return b'{"msg_ids":{"searched":9,"found":[]}}'
+
+        monkeypatch.setattr(budget, "run", slow)
+        wish = {"seq": 1, "next_by_subj": "s", "msg_id_prefixes": ["id:"]}
+        answer = await ask(old, "msg_get", payload=json.dumps(wish), headers="")
+        assert json.loads(answer["response"])["msg_ids"] == {"searched": 1, "found": ["id:1"]}
+        assert searches == [True]
+
+
+@virtual_time
+async def test_a_search_for_ids_goes_elsewhere_when_the_stream_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"", b"NATS/1.0\r\nNats-Msg-Id: id:1\r\n\r\n")
+        search, refused = stored_search.search, list[bool]()
+
+        def once(*of: Any) -> Any:
+            if not refused:
+                refused.append(True)
+                raise SetBackError("the stream ended at 5, and now at 1")
+            return (yield from search(*of))
+
+        monkeypatch.setattr(stored_search, "search", once)
+        wish = {"seq": 1, "next_by_subj": "s", "msg_id_prefixes": ["id:"]}
+        answer = await ask(cluster["A"], "msg_get", payload=json.dumps(wish), headers="")
+        assert json.loads(answer["response"])["msg_ids"]["found"] == ["id:1"] and refused
 
 
 @virtual_time

@@ -23,6 +23,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.floors: dict[str, int] = {}
         self.told: list[tuple[str, dict[str, Any]]] = []
+        self.config: dict[str, Any] = {"deliver_policy": "all", "ack_policy": "explicit"}
 
     def api(self, subject: str, body: dict[str, Any]) -> dict[str, Any]:
         _, verb, _, name = subject.split(".")
@@ -33,7 +34,7 @@ class FakeServer:
             raise by_code(CONSUMER_NOT_FOUND)
         elif verb == "RESET":
             self.floors[name] = body["seq"] - 1
-        return {"ack_floor": {"stream_seq": self.floors[name]}}
+        return {"ack_floor": {"stream_seq": self.floors[name]}, "config": self.config}
 
 
 @pytest.fixture
@@ -86,6 +87,20 @@ def test_the_consumer_is_made_once_and_goes_forward_only(server: FakeServer) -> 
     again.begin(stream())
     again.advance(4, 10)
     assert again.floor == 5 and server.told[3:] == [("INFO", {})]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"deliver_policy": "new"}, {"ack_policy": "none"}, {"ack_policy": "all"}, {"filter_subject": "a"},
+     {"filter_subjects": ["a", "b"]}],
+)  # fmt: skip
+def test_a_consumer_that_passes_what_is_not_archived_is_refused(server: FakeServer, other: dict[str, Any]) -> None:
+    server.floors["archive"] = 5
+    server.config |= other
+    guard = ArchiveGuard(args_of("--guard", "archive"), "url")
+    with pytest.raises(UsageError, match=f"the consumer has {next(iter(other))}"):
+        guard.begin(stream())
+    assert server.floors == {"archive": 5} and guard.floor == 0
 
 
 def test_an_archive_of_more_than_the_stream_has_does_not_move_the_guard(server: FakeServer) -> None:

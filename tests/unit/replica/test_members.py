@@ -14,7 +14,9 @@ import pytest
 from jetcluster.raft.api import GroupStatus, MembershipError, PeerStatus, Role
 from jetcluster.raft.membership import Config
 from jetcluster.raft.node_state import Levels
-from jetcluster.replica.members import carried_without, follow_assignment, may_go, may_retire
+from jetcluster.replica.members import carried_without, follow_assignment, level_of, may_go, may_retire
+from jetcluster.stream.log.levels import RETENTION_GUARD_LEVEL
+from jetcluster.stream.rules import StreamRules
 from testkit.sim.nodes import ACCOUNT, Cluster
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
@@ -90,8 +92,7 @@ def steps(group: FakeGroup, wanted: str, online: str, *, needed: int = 0) -> lis
     others = dict.fromkeys(p for p in online if p != "A")
     raft = SimpleNamespace(levels=Levels("A", 4, lambda peer: 4))
     context: Any = SimpleNamespace(me="A", mesh=SimpleNamespace(peers=others), raft=raft)
-    table: Any = SimpleNamespace(level=needed)
-    follow_assignment(context, table, group, tuple(wanted))  # type: ignore[arg-type]
+    follow_assignment(context, group, tuple(wanted), needed)  # type: ignore[arg-type]
     return group.asked
 
 
@@ -129,6 +130,15 @@ def test_a_peer_that_would_stop_at_the_ops_of_consumers_has_to_wait() -> None:
     assert steps(FakeGroup("ABC", up="B"), "ABD", "ABD", needed=4) == [("add", "D")]
     assert steps(FakeGroup("ABC", up="B"), "ABD", "ABD", needed=5) == []
     assert steps(FakeGroup("ABC", up="BC"), "AB", "ABC", needed=5) == [("change", "AB")], "others may go"
+
+
+def test_a_member_of_a_guarded_stream_must_heed_the_guard() -> None:
+    """A snapshot has the guard, and no command stops a server there that does not know it."""
+    config = {"retention_guard": {"consumer": "c", "max_bytes": 1}}
+    for consumers in (0, 5, 7):
+        table: Any = SimpleNamespace(level=consumers)
+        assert level_of(table, StreamRules.from_config({})) == consumers
+        assert level_of(table, StreamRules.from_config(config)) == max(consumers, RETENTION_GUARD_LEVEL)
 
 
 def test_a_lost_learner_goes_first() -> None:

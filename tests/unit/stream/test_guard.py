@@ -129,6 +129,52 @@ def test_an_ordinary_consumer_guards_by_its_acks() -> None:
     assert n.stored() == [4]
 
 
+def test_what_the_consumer_gave_up_counts_as_acknowledged_while_its_letter_waits() -> None:
+    """A letter that cannot be published would wait for limits to remove its message, and they for it."""
+    n = Node(with_guard(max_msgs=1))
+    n.create(max_deliver=1, dead_letter={"subject": "dead", "on_term": True})
+    n.publish(*[b"a"] * 4)
+    n.deliver(1, 2, 3)
+    n.op(turn.BURY, [(1, 1, b""), (2, 2, b"")])
+    settle(n)
+    assert n.state().letters.by_seq and n.stored() == [3, 4]
+
+
+def test_what_was_given_up_under_interest_retention_does_not_hold_a_later_guard() -> None:
+    n = Node({"retention": "interest"})
+    n.create(max_deliver=1)
+    n.publish(*[b"a"] * 4)
+    n.deliver(1, 2)
+    n.op(turn.EXHAUSTED, [1, 2])
+    n.configure(with_guard(max_msgs=1))
+    settle(n)
+    assert n.state().exhausted.keys and n.stored() == [3, 4]
+
+
+def test_messages_that_wait_for_others_of_their_key_are_held_back() -> None:
+    n = guarded(max_msgs=1)
+    n.publish(*[b"a"] * 5)
+    n.op(turn.DELIVER_SOME, ([1, 4], [2, 3]))
+    n.ack(1, 4)
+    assert n.stored() == [2, 3, 4, 5]
+    n.op(turn.RELEASE, [2, 3])
+    n.ack(2)
+    assert n.stored() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("policy", ["all", "none"])
+def test_acks_of_all_below_and_deliveries_without_acks_let_messages_go(policy: str) -> None:
+    n = Node(with_guard(max_msgs=1))
+    n.create(ack_policy=policy)
+    n.publish(*[b"a"] * 5)
+    if policy == "none":
+        n.op(turn.ADVANCE, (3, 3))
+    else:
+        n.deliver(1, 2, 3, 4)
+        n.ack(3)
+    assert n.stored() == [4, 5]
+
+
 def test_without_its_consumer_the_guard_holds_everything() -> None:
     n = Node(with_guard(max_msgs=1))
     n.publish(*[b"a"] * 3)
@@ -197,7 +243,7 @@ def test_publishes_are_refused_beyond_the_bytes_of_the_guard() -> None:
     archived(n, 2)
     assert refusals(n, b"a") == []
     archived(n, n.store.last_seq)
-    assert refusals(n, *[b"a"] * 20)[:1] and n.store.last_seq == 7, "one command can not outgrow it either"
+    assert refusals(n, *[b"a"] * 20)[:1] and n.store.last_seq == 9, "one command can not outgrow it either"
 
 
 def test_what_was_refused_is_told_until_the_guard_goes_on_or_less_is_stored() -> None:
@@ -218,10 +264,55 @@ def test_a_stream_whose_messages_are_all_archived_may_have_more_bytes() -> None:
     n = guarded({"max_bytes": 2 * SIZE})
     n.publish(b"a", b"a")
     archived(n, 2)
-    assert refusals(n, b"a") == []
+    assert refusals(n, b"a", b"a") == []
     assert refusals(n, b"a") != []
     archived(n, 3)
-    assert refusals(n, b"a") == [], "no message waits"
+    assert refusals(n, b"a") == [], "one waits"
+
+
+@pytest.mark.parametrize("discard", ["new", "old"])
+def test_only_what_waits_counts_for_the_bytes_of_the_guard(discard: str) -> None:
+    """A stream without `max_bytes` goes on for ever while the guard follows."""
+    n = guarded({"max_bytes": 3 * SIZE, "discard": discard})
+    for seq in range(1, 30):
+        assert refusals(n, b"a") == []
+        if seq == 9:
+            n.apply(commands.encode_delete_msg(n.now, 3))
+        if seq % 2 == 0:
+            archived(n, seq - 1)
+            assert n.machine.guard.refuses_now(n.now) is None
+    assert len(n.stored()) == 28 and n.machine.guard.overrun.messages == 0
+
+
+def test_the_bytes_that_wait_are_those_of_the_messages_that_wait() -> None:
+    rng = random.Random(5)
+    n = Node()
+    sizes: dict[int, int] = {}
+    for _ in range(40):
+        payloads = [bytes(rng.choice([1, 1, 300])) for _ in range(rng.randrange(1, 9))]
+        for payload in payloads:
+            sizes[n.store.last_seq + len([s for s in sizes if s > n.store.last_seq]) + 1] = SIZE - 1 + len(payload)
+        n.now += len(payloads)
+        n.apply(commands.encode_publish(n.now, Batch.encode([b"a"] * len(payloads), [], payloads)))
+        for seq in rng.sample(sorted(sizes), min(len(sizes), 2)):
+            n.apply(commands.encode_delete_msg(n.now, seq))
+            del sizes[seq]
+        for seq in range(n.store.last_seq + 3):
+            assert n.store.bytes_from(seq) == sum(size for other, size in sizes.items() if other >= seq), seq
+
+
+def test_a_change_of_the_guard_holds_again_what_is_still_there_and_counts_nothing_twice() -> None:
+    n = guarded({"max_bytes": 4 * SIZE, "discard": "old"}, max_msgs=100)
+    n.publish(*[b"a"] * 10)
+    assert n.machine.guard.overrun.to == 8 and n.machine.guard.overrun.messages == 7
+    n.configure(with_guard({"max_bytes": 20 * SIZE, "discard": "old"}, max_msgs=5))
+    settle(n)
+    assert len(n.stored()) == 10 and n.machine.guard.overrun.to == 0
+    n.configure(with_guard({"max_bytes": 4 * SIZE, "discard": "old"}, max_msgs=100))
+    assert n.machine.guard.overrun.to == 8 and n.machine.guard.overrun.messages == 7, "they are counted already"
+    n.publish(*[b"a"] * 2)
+    n.restart()
+    assert n.machine.guard.overrun.to == 10 and n.machine.guard.overrun.messages == 9
 
 
 def test_publishes_are_refused_beyond_the_age_of_the_guard() -> None:

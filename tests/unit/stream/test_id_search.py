@@ -15,7 +15,8 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.read import id_search, msg_get
 from jetcluster.stream.read.direct_get import BAD_REQUEST, DirectGet
-from jetcluster.stream.read.id_search import common_beginning
+from jetcluster.stream.read.get_request import GetRequest
+from jetcluster.stream.read.id_search import SetBackError, common_beginning
 from tests.unit.stream.fake_store import block
 
 T0 = 1_795_167_385_500_000_000
@@ -65,7 +66,8 @@ def test_it_begins_where_it_is_told(store: BlockStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "value"), [("MAX_LOOKED_AT", 7), ("MAX_LOOKED_AT_BYTES", 1), ("MAX_FOUND", 1), ("STEP_MESSAGES", 3)]
+    ("limit", "value"),
+    [("MAX_LOOKED_AT", 7), ("MAX_LOOKED_AT_BYTES", 1), ("MAX_FOUND", 1), ("MAX_FOUND_BYTES", 9), ("STEP_MESSAGES", 3)],
 )
 def test_each_answer_is_of_a_bounded_part_and_the_next_goes_on(
     store: BlockStore, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
@@ -100,6 +102,32 @@ def test_what_is_stored_or_removed_meanwhile_stops_nothing(store: BlockStore, mo
         "id:9",
         *[f"id:{n}" for n in (*range(91, 95), *range(96, 100))],
     ]
+
+
+def test_ids_that_are_long_come_in_answers_of_their_own(store: BlockStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(id_search, "MAX_FOUND_BYTES", 8)
+    assert searched(store, "id:7") == (70, ["id:7"]), "the next one has no room"
+    assert searched(store, "id:7", seq=71) == (71, ["id:71"])
+    monkeypatch.setattr(id_search, "MAX_FOUND_BYTES", 1)
+    assert searched(store, "id:7") == (20, ["id:7"]), "no other in the step"
+    assert searched(store, "id:7", seq=8)[1] == ["id:71"], "one always comes"
+
+
+def test_prefixes_are_bounded(store: BlockStore) -> None:
+    for prefixes, sound in ((["a" * 4096], True), (["a" * 4097], False), ([""], False), (["a"] * 513, False)):
+        request = GetRequest(next_by_subj=b">", msg_id_prefixes=[one.encode() for one in prefixes])
+        assert id_search.is_sound(request) is sound
+
+
+def test_a_stream_that_is_set_back_during_a_search_is_no_answer(
+    store: BlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(id_search, "STEP_MESSAGES", 10)
+    running = steps(store, msg_id_prefixes=["id:9"])
+    next(running)
+    monkeypatch.setattr(store, "last_seq", 99)
+    with pytest.raises(SetBackError):
+        at_once(running)  # type: ignore[arg-type]
 
 
 def test_direct_get_has_no_such_search(store: BlockStore) -> None:
