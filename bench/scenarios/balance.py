@@ -174,7 +174,8 @@ async def until_even(nodes: list[Node], streams: int, what: str) -> None:
             found = (await carried(nodes)).values()
             print(what, dict(now), list(found), flush=True)
             near = all(
-                abs(replicas - share) <= 2 and abs(leaders - led) <= max(led / 2, 1) for leaders, replicas in found
+                abs(replicas - share) <= max(min(share / 2, 2), 1) and abs(leaders - led) <= max(led / 2, 1)
+                for leaders, replicas in found
             )
             return near and time.monotonic() - quiet > 20
         return False
