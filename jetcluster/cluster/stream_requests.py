@@ -30,8 +30,7 @@ from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.api import DamagedError
 from jetcluster.stream.log import commands
 from jetcluster.stream.read import direct_get, msg_get
-from jetcluster.stream.read.get_request import GetRequest
-from jetcluster.stream.read.id_search import SetBackError
+from jetcluster.stream.read.get_request import GetRequest, SetBackError
 from jetcluster.stream.read.msg_get import SubjectsPage, state_object, subjects_page
 
 if TYPE_CHECKING:

@@ -35,7 +35,6 @@ from jetcluster.files import (
     write_durably,
 )
 from jetcluster.mesh.identity import MARKER_NAME
-from jetcluster.raft.journal.inspection import has_sealed
 from jetcluster.records import NamedTuple
 from jetcluster.sealing import api as sealing
 from jetcluster.store import keys, transfer
@@ -223,7 +222,11 @@ def needs_key(directory: Path, files: Files = os) -> bool:
     files of the keys, and is plain. Raises OSError."""
     if not sealing.is_sealed(directory, files):
         return False
-    return not is_plain(data_folder(directory, files), files) or has_sealed(directory / "journal", files)
+    if not is_plain(data_folder(directory, files), files):
+        return True
+    from jetcluster.raft.journal.inspection import has_sealed  # few stores are asked
+
+    return has_sealed(directory / "journal", files)
 
 
 def stay_plain(directory: Path, log: Log, files: Files = os) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Final, NoReturn
 
-from jetcluster.errors import CallerError
+from jetcluster.errors import CallerError, PassingError
 from jetcluster.model.times import parse_rfc3339
 from jetcluster.records import dataclass
 from jetcluster.stream.read.freshness import ANY, Freshness, of_field
@@ -19,6 +19,10 @@ from jetcluster.stream.read.freshness import FIELDS as FRESHNESS_FIELDS
 
 _U64_MAX: Final = (1 << 64) - 1
 _INT_MAX: Final = (1 << 63) - 1
+
+
+class SetBackError(PassingError):
+    """The stream was replaced by one with fewer messages during the search: what was looked at is not what is there."""
 
 
 class MalformedRequest(CallerError, ValueError):

@@ -11,10 +11,9 @@ from collections.abc import Collection
 from typing import Final
 
 from jetcluster.budget import Steps
-from jetcluster.errors import PassingError
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.read.get_request import GetRequest
+from jetcluster.stream.read.get_request import GetRequest, SetBackError
 
 MAX_PREFIXES: Final = 512
 MAX_LOOKED_AT: Final = 16_384
@@ -26,10 +25,6 @@ MAX_FOUND_BYTES: Final = 256 << 10
 MAX_PREFIX_BYTES: Final = 4 << 10
 STEP_MESSAGES: Final = 128
 STEP_BYTES: Final = 128 << 10
-
-
-class SetBackError(PassingError):
-    """The stream was replaced by one with fewer messages during the search: what was looked at is not what is there."""
 
 
 def is_sound(request: GetRequest) -> bool:

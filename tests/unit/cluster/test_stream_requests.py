@@ -16,7 +16,7 @@ from jetcluster.store import slices
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.stream.read import msg_get as stored_search
-from jetcluster.stream.read.id_search import SetBackError
+from jetcluster.stream.read.get_request import SetBackError
 from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import virtual_time
 

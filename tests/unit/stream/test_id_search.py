@@ -15,8 +15,8 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.read import id_search, msg_get
 from jetcluster.stream.read.direct_get import BAD_REQUEST, DirectGet
-from jetcluster.stream.read.get_request import GetRequest
-from jetcluster.stream.read.id_search import SetBackError, common_beginning
+from jetcluster.stream.read.get_request import GetRequest, SetBackError
+from jetcluster.stream.read.id_search import common_beginning
 from tests.unit.stream.fake_store import block
 
 T0 = 1_795_167_385_500_000_000
