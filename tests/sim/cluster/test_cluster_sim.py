@@ -45,8 +45,8 @@ READINGS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
 """Functions whose results differ from one machine, process or moment to the next."""
 NEW = rotation.number_of_commit() % 100_000_000 * 100
 """The first new seed of this commit."""
-SEEDS = [range(NEW + at, NEW + at + 10) for at in range(0, 50, 10)]
-"""The seeds of this commit, for some two minutes of CPU, in blocks, so that all processors have some."""
+SEEDS = [range(NEW + at, NEW + at + 10) for at in range(0, 40, 10)]
+"""The seeds of this commit, for some 100 s of CPU, in blocks, so that all processors have some."""
 PARTS = 4
 """Parts of the corpus, for the same reason."""
 

@@ -274,6 +274,7 @@ async def grown_and_shrunk(streams: int, pause: float) -> float:
         return load_of_all.longest
 
 
+@pytest.mark.thorough
 @virtual_time
 async def test_three_servers_become_six_and_three_again_and_no_stream_is_without_acks_for_a_second() -> None:
     """On a virtual clock, so that only what the servers wait for counts, and not how slow this machine is."""

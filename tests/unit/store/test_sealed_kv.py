@@ -51,7 +51,7 @@ class SealedMachine(RocksMachine):
 
 TestOnSealedKv = SealedMachine.TestCase
 TestOnSealedKv.settings = settings(
-    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

@@ -191,7 +191,9 @@ class Lives:
         self.removed.clear()
 
 
-@pytest.mark.parametrize("cipher", ["", CHACHAPOLY], ids=["plain", CHACHAPOLY])
+@pytest.mark.parametrize(
+    "cipher", ["", pytest.param(CHACHAPOLY, marks=pytest.mark.thorough)], ids=["plain", CHACHAPOLY]
+)
 @pytest.mark.parametrize("interval", [None, 0.02])
 @pytest.mark.parametrize("harmed", [False, True])
 @pytest.mark.parametrize("batch", range(4))
