@@ -41,7 +41,7 @@ def test_a_message_before_its_turn_is_found() -> None:
 
 
 def lettered(plant: Callable[[Script], None] = lambda script: None, *, drained: bool = True) -> list[tuple[str, int]]:
-    """Of four messages the first is acked, the second terminated, the third given up; the fourth is for `plant`."""
+    """Four messages: the first is acked, the second terminated, the third given up; the fourth is for `plant`."""
     script = Script()
     script.history.note("letters", "lettered")
     for n in range(1, 5):

@@ -61,7 +61,7 @@ async def test_a_cluster_answers_as_the_model(shared: ProcessCluster) -> None:
 
 
 EXAMS = (AckWriter, DeliverWriter, ReadWriter, StreamWriter)
-"""What exams of the simulation play as well."""
+"""Histories that exams of the simulation play as well."""
 
 
 @pytest.mark.parametrize("writer", EXAMS)

@@ -232,14 +232,14 @@ class Consumer:
         return [*found, Answer("408 Request Timeout", counts)]
 
     def follow(self, body: bytes, now: float) -> list[Answer]:
-        """What an ack gets that asks for more, as a pull request without an end does. Raises Unknown where it waits."""
+        """Messages for an ack that asks for more, as for an endless pull request. Raises Unknown where it waits."""
         found = self.pull(body, now)
         if any(one.status for one in found):
             raise Unknown
         return found
 
     def _waited_for(self, wanted: Pull, left: int, now: float) -> Answer | None:
-        """What falls due while a request waits. Raises Unknown where nobody knows which, or whether in time."""
+        """Messages that fall due while a request waits. Raises Unknown where nobody knows which, or whether in time."""
         end = now + wanted.expires / NANO
         due = sorted(one.due for one in self.pending.values() if one.due < end + TOGETHER)
         for at, moment in enumerate(due):
@@ -253,7 +253,7 @@ class Consumer:
         return None
 
     def came(self, now: float) -> float:
-        """What a request waited for is there, so the next wait for its ack begins now. Seconds by which it was late."""
+        """Seconds by which a message was late that a request waited for; the next wait for its ack begins now."""
         if self.awaited is None:
             return 0.0
         seq, moment = self.awaited

@@ -18,7 +18,7 @@ class Directed(Writer):
     """Parts that take seconds."""
 
     def begin(self) -> list[Step]:
-        """What all parts need."""
+        """The steps that all parts need."""
         return []
 
     def part(self, name: str) -> list[Step]:

@@ -11,12 +11,12 @@ from testkit.client import Client, Msg
 from tests.model.answers import Answer, parts
 from tests.model.history import Step
 from tests.model.player import Differs, Disturbed, Player, shrink
+from tests.model.pushed import PATIENCE, Pushed
 from tests.model.rules import CLUSTERED, OURS, PEER, Rules
 from tests.model.stream import Headers
 
 LENIENT = "jetstream { strict: false }"
 """Configuration with which nats-server passes over unknown keys, as this server does."""
-PATIENCE = 4.0
 _WIRES = itertools.count(1)
 
 
@@ -27,8 +27,7 @@ class Wire:
         self.client = client
         self.number = 0
         self.inbox = f"{client.inbox.decode()}m{next(_WIRES)}"
-        self.pushed: list[Answer] = []
-        self.came = asyncio.Event()
+        self.pushed = Pushed()
         self.known: set[str] = set()
 
     def now(self) -> float:
@@ -68,19 +67,10 @@ class Wire:
             self.client.subscribe(subject, self._take)
 
     def _take(self, msg: Msg) -> None:
-        self.pushed.append(_answer(msg))
-        self.came.set()
+        self.pushed.add(_answer(msg))
 
     async def heard(self, wanted: int) -> list[Answer]:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while sum(not one.status for one in self.pushed) < wanted:
-                    self.came.clear()
-                    await self.came.wait()
-        except TimeoutError:
-            pass
-        found, self.pushed = self.pushed, []
-        return found
+        return await self.pushed.heard(wanted)
 
 
 def _answer(msg: Msg, inbox: str = "") -> Answer:

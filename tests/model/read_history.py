@@ -44,7 +44,7 @@ class ReadWriter(Directed):
         return Moment(self.stream, self._somewhere(), self.rng.choice([0, 0, 1]))
 
     def _pages(self) -> list[Step]:
-        """Of a filter, from all sorts of beginnings."""
+        """Batches of a filter, from all sorts of beginnings."""
         found = []
         for _ in range(4):
             wanted, batch = self._filtered(), self.rng.choice([1, 3, 5, 50])

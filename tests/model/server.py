@@ -67,7 +67,7 @@ class Server:
         return next((consumer.awaited[1] for consumer in self._consumers() if consumer.awaited), now)
 
     def came(self, now: float) -> float:
-        """What a pull request waited for is there. Seconds by which it was late."""
+        """Seconds by which a message was late that a pull request waited for, and that is there now."""
         return next((consumer.came(now) for consumer in self._consumers() if consumer.awaited), 0.0)
 
     def _consumers(self) -> list[Consumer]:

@@ -6,10 +6,8 @@ Texts are unique: each stands for one message that somebody sent.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from jetcluster.pipeline.checkers import fresh
 from testkit.sim.deployment import Violation
@@ -381,40 +379,6 @@ class InTurn:
             before = sorted(one for one in open_ones if one < seq or one in self._out)
             require(len(before) < self._limit, f"{seq} was delivered while {before} of {key} were not settled")
         self._out.add(seq)
-
-
-class Letter(NamedTuple):
-    """A stored dead letter."""
-
-    target: str
-    """What its subject begins with: the one that the consumer had at a time."""
-    id: str
-    text: str
-
-
-class Letters:
-    """Dead letters of a consumer that gives messages up: one for each message that nobody acknowledged, and at most one
-    for any; one more for each reset of the consumer, and where another subject was given to it."""
-
-    def __init__(self) -> None:
-        self._acking: set[str] = set()
-        self.resets = 0
-        """Resets of the consumer that may have happened."""
-
-    def acking(self, text: str) -> None:
-        """An ack goes out, which may count or not."""
-        self._acking.add(text)
-
-    def complete(self, stored: Iterable[str], letters: list[Letter]) -> None:
-        """`stored`: of the stream that is empty now; `letters`: of the stream that has them."""
-        keys = Counter((letter.target, letter.id) for letter in letters)
-        twice = sorted({letter.text for letter in letters if keys[letter.target, letter.id] > 1})
-        require(not twice, f"more than one letter: {twice[:10]}")
-        times = Counter((letter.target, letter.text) for letter in letters)
-        often = sorted(text for (_, text), count in times.items() if count > 1 + self.resets)
-        require(not often, f"more letters than times it was given up: {often[:10]}")
-        lost = sorted(set(stored) - self._acking - {letter.text for letter in letters})
-        require(not lost, f"given up without a letter: {lost[:10]}")
 
 
 class Guarded:

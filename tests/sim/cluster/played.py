@@ -11,15 +11,13 @@ from tests.model.answers import Answer, parts
 from tests.model.directed import Directed
 from tests.model.history import Step
 from tests.model.player import Differs, Disturbed, Player
+from tests.model.pushed import PATIENCE, Pushed
 from tests.model.rules import CLUSTERED
 from tests.model.server import ACK
 from tests.model.stream import Headers
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.workload import Workload
-
-PATIENCE = 4.0
-"""Seconds until an answer counts as lost."""
 
 
 class SimWire:
@@ -29,8 +27,7 @@ class SimWire:
         self.workload = workload
         self.session = session
         self.known: set[str] = set()
-        self.pushed: list[Answer] = []
-        self.came = asyncio.Event()
+        self.pushed = Pushed()
 
     def listen(self, subject: str) -> None:
         if subject not in self.known:
@@ -40,19 +37,11 @@ class SimWire:
     def _take(self, msg: Msg) -> None:
         delivered = msg.reply.startswith(ACK)
         headers = tuple(msg.headers.items())
-        self.pushed.append(Answer(msg.status, headers, msg.payload, msg.subject, parts(msg.reply) if delivered else ""))
-        self.came.set()
+        reply = parts(msg.reply) if delivered else ""
+        self.pushed.add(Answer(msg.status, headers, msg.payload, msg.subject, reply))
 
     async def heard(self, wanted: int) -> list[Answer]:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while sum(not one.status for one in self.pushed) < wanted:
-                    self.came.clear()
-                    await self.came.wait()
-        except TimeoutError:
-            pass
-        found, self.pushed = self.pushed, []
-        return found
+        return await self.pushed.heard(wanted)
 
     def now(self) -> float:
         return self.workload.now
@@ -63,7 +52,7 @@ class SimWire:
     async def ask(
         self, subject: str, headers: Headers, body: bytes, wanted: int, patience: float = 0.0
     ) -> list[Answer]:
-        """What came until the connection was lost, or nothing more."""
+        """All answers until the connection was lost, or nothing more came."""
         found: list[Answer] = []
         with self.session.inbox() as (inbox, got):
             try:

@@ -1,27 +1,19 @@
-"""Each judge of the simulation finds errors planted into a clean history; the table of promises is right."""
+"""Each judge of the simulation finds errors planted into a clean history."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from jetcluster.pipeline.checkers import fresh
 from jetcluster.store.api import Msg
 from testkit.sim.deployment import Violation
-from tests.sim.cluster import judges, promises, replicas, time_judges
+from tests.sim.cluster import judges, letter_judge, replicas, time_judges
 from tests.sim.cluster.backup_judge import Backup, Stored
-from tests.sim.cluster.workload import MAX_PAUSE, Turns, found
-from tests.sim.cluster.workloads.zones import Moves
 
 pytestmark = pytest.mark.sim
-
-ROOT = Path(__file__).parents[3]
 
 
 def log() -> judges.Log:
@@ -173,20 +165,20 @@ def guarded() -> judges.Guarded:
     return history
 
 
-def letters() -> judges.Letters:
+def letters() -> letter_judge.Letters:
     """Somebody acknowledged b."""
-    history = judges.Letters()
+    history = letter_judge.Letters()
     history.acking("b")
     history.complete(["a", "b"], sent("a"))
     history.complete(["a", "b"], sent("a", "b"))
     return history
 
 
-def sent(*texts: str, target: str = "dead", given_up: int = 1) -> list[judges.Letter]:
-    return [judges.Letter(target, f"{text}:{given_up}", text) for text in texts]
+def sent(*texts: str, target: str = "dead", given_up: int = 1) -> list[letter_judge.Letter]:
+    return [letter_judge.Letter(target, f"{text}:{given_up}", text) for text in texts]
 
 
-def reset() -> judges.Letters:
+def reset() -> letter_judge.Letters:
     """The consumer was reset once: a may have been given up twice."""
     history = letters()
     history.resets += 1
@@ -323,7 +315,7 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: (history := in_turn(), history.settling(2), history.take(3, "b")),
     ],
     time_judges.Firings: [lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:25.000000Z"})],
-    judges.Letters: [
+    letter_judge.Letters: [
         lambda: letters().complete(["a", "b"], sent("a")),
         lambda: letters().complete(["a", "b"], sent("b", "a")),
         lambda: letters().complete(["a", "b"], sent("a") + sent("a", target="buried")),
@@ -514,7 +506,7 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "archived is another": lambda: guarded().complete({2: "x"}, {}),
         "both, and they differ": lambda: guarded().complete({}, {2: "x"}),
     },
-    judges.Letters: {
+    letter_judge.Letters: {
         "none": lambda: letters().complete(["a", "b", "c"], sent("a")),
         "two": lambda: letters().complete(["a", "b"], sent("a", "b", "b")),
         "two of one id after a reset": lambda: reset().complete(["a", "b"], sent("a", "a")),
@@ -598,72 +590,3 @@ def test_replicas_that_differ_are_found(other: replicas.Contents) -> None:
     replicas.compare("S", 7, [("n1", replica("a", "b")), ("n2", replica("a", "b"))])
     with pytest.raises(Violation, match="n1 and n3 differ"):
         replicas.compare("S", 7, [("n1", replica("a", "b")), ("n3", other)])
-
-
-def test_every_workload_promises_something_and_each_of_its_judges_can_fail() -> None:
-    for name, workload in found().items():
-        assert workload.promises, name
-        assert workload.judges, name
-        assert PLANTED.keys() >= set(workload.judges), name
-
-
-def test_the_documentation_shows_the_table_of_promises() -> None:
-    for page, exams in (("promises.md", False), ("exams.md", True)):
-        text = (ROOT / "docs" / "testing" / page).read_text()
-        assert "\n".join(promises.table(exams=exams)) in text, "run python -m tests.sim.cluster.promises"
-
-
-def test_workloads_that_are_kin_have_streams_of_their_own() -> None:
-    """A seed may draw both: one would find the other's messages, or another configuration."""
-    classes = found().values()
-    kin = [(one, other) for one in classes for other in classes if one is not other and issubclass(other, one)]
-    same = [(a.name, b.name) for a, b in kin if getattr(a, "stream", "") == getattr(b, "stream", "")]
-    assert kin
-    assert same == []
-
-
-SSD, HDD = {"tags": ["disk:ssd"]}, {"tags": ["disk:hdd"]}
-
-
-def test_a_cancelled_move_goes_back_to_before_the_newest_one() -> None:
-    moves = Moves()
-    for old, new in ((HDD, SSD), (SSD, {"tags": []})):
-        moves.begin(old, new)
-        moves.done()
-    assert moves.before == [SSD, {"tags": []}]
-
-
-@pytest.mark.parametrize(("again", "answered"), [((SSD, SSD), True), ((SSD, HDD), False)])
-def test_an_earlier_move_may_be_what_is_cancelled(again: tuple[object, object], answered: bool) -> None:
-    """The newest request changes nothing, or nobody knows what has become of the one before."""
-    moves = Moves()
-    moves.begin(HDD, SSD)
-    if answered:
-        moves.done()
-    moves.begin(*again)
-    assert HDD in moves.before
-    moves.done()
-    assert HDD in moves.before
-
-
-def test_a_move_that_is_refused_leaves_the_one_before_to_be_cancelled() -> None:
-    moves = Moves()
-    moves.begin(None, SSD)
-    moves.done()
-    moves.begin(SSD, HDD)  # "stream move already in progress"
-    assert None in moves.before
-
-
-async def test_no_turn_is_so_far_off_that_a_run_waits_for_it_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seed 777000073: with a tenth of a turn in a second, one of 400 pauses is longer than a minute."""
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    waits = iter((0.5, 64.0))
-    workload: Any = SimpleNamespace(stopping=False, rng=SimpleNamespace(expovariate=lambda pace: next(waits)))
-    turns = Turns(workload, 0.1)
-    assert [await anext(turns), await anext(turns)] == [1, 2]
-    assert slept == [0.5, MAX_PAUSE]

@@ -7,7 +7,8 @@ import asyncio
 from typing import Any
 
 from testkit.sim.session import Msg, Session
-from tests.sim.cluster.judges import Letter, Letters, Log
+from tests.sim.cluster.judges import Log
+from tests.sim.cluster.letter_judge import Letter, Letters
 from tests.sim.cluster.workload import PASSING, SETTLE, Workload
 
 STREAM = "GIVEN"
