@@ -14,10 +14,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.thorough
+PAGES = [
+    pytest.param(
+        "lakehouse.md", 4, marks=pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
+    ),
+    pytest.param("spark-backfill.md", 3, marks=pytest.mark.thorough),
+    pytest.param("spark-equal.md", 3, marks=pytest.mark.thorough),
+]
+"""Page -> number of blocks that show what was printed."""
+
+
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("name", "outputs"), [("spark-backfill.md", 3), ("spark-equal.md", 3)])
+@pytest.mark.parametrize(("name", "outputs"), PAGES)
 def test_the_page_runs(spark: SparkSession, tmp_path: Path, name: str, outputs: int) -> None:
+    if name == "lakehouse.md":
+        for library in ("deltalake", "pyiceberg", "fastavro"):
+            pytest.importorskip(library)
     path = run_guide.TOP / "docs" / name
     page = path.read_text()
     blocks = run_guide.blocks_of(page)
