@@ -44,6 +44,10 @@ STEADY_SECONDS: Final = 30.0
 """Time for which a server must have been up and well before it gets anything."""
 MOVES_PER_ROUND: Final = 4
 """Leaders, and consumers, that move in one round."""
+BACK_SECONDS: Final = 600.0
+"""Time for which nothing moves back to a server that it left for balance: rates that waver must not make it bounce."""
+MAX_LEFT: Final = 16_384
+"""Moves that are remembered for that."""
 MAX_TOLD: Final = 16
 ASK_SECONDS: Final = 4.0
 """A server that is overloaded answers late, and has to be relieved most of all."""
@@ -110,6 +114,8 @@ class Balancer:
         """By peer, when it was last seen to go, to come or not to be well (monotonic seconds)."""
         self._changed: dict[tuple[str, str], float] = {}
         """By kind and peer, when a move last changed what the peer reports."""
+        self._left: dict[tuple[str, tuple[int, ...], str], float] = {}
+        """By kind, key and the server that it left, when a move was made, the oldest first."""
         network.mesh.on_peers(self._link_changed, self._link_changed)
 
     def _link_changed(self, node: NodeInfo) -> None:
@@ -181,7 +187,8 @@ class Balancer:
         if not uneven(loads, targets, ONE):
             return True
         least = min(loads[peer].total for peer in targets)
-        units = await self._units(LEADERS, [peer for peer in loads if loads[peer].total > least], _leader)
+        found = await self._units(LEADERS, [peer for peer in loads if loads[peer].total > least], _leader)
+        units = [self._not_back(LEADERS, unit, now) for unit in found]
         moved = False
         for shift in spread(loads, units, targets, MOVES_PER_ROUND, _less_busy(reports)):
             (gid,) = shift.unit.key
@@ -201,7 +208,7 @@ class Balancer:
         if not uneven(loads, fit, ONE):
             return True
         offers = {offer.unit.key: offer for offer in await self._units(CONSUMERS, list(reports), _consumer)}
-        units = [offer.unit for offer in offers.values()]
+        units = [self._not_back(CONSUMERS, offer.unit, now) for offer in offers.values()]
         moved = False
         for shift in spread(loads, units, fit, MOVES_PER_ROUND, _less_busy(reports)):
             gid, cid = shift.unit.key
@@ -210,6 +217,13 @@ class Balancer:
             self._note_change(CONSUMERS, offer.leader)
             moved |= await self._hand_over(CONSUMERS, offer.leader, shift, body)
         return moved
+
+    def _not_back(self, kind: str, unit: Unit, now: float) -> Unit:
+        """Without the heirs that it left lately."""
+        left = [self._left.get((kind, unit.key, heir), -inf) for heir in unit.heirs]
+        return unit._replace(
+            heirs=tuple(heir for heir, at in zip(unit.heirs, left, strict=True) if now - at >= BACK_SECONDS)
+        )
 
     def _note_change(self, kind: str, *peers: str) -> None:
         """Before a move is asked for: one whose answer is lost may be made all the same."""
@@ -242,6 +256,11 @@ class Balancer:
         if not moved:
             self._runtime.log.debug("a move for balance was not made", kind=kind, group=body["gid"], reason=why)
             return False
+        key = kind, shift.unit.key, shift.unit.at
+        self._left.pop(key, None)
+        self._left[key] = self._runtime.clock.monotonic()
+        if len(self._left) > MAX_LEFT:
+            del self._left[next(iter(self._left))]
         self._tell(self._told(kind, assignment, shift, consumer))
         return True
 

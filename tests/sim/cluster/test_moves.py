@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from jetcluster.cluster import load
+from jetcluster.cluster import balancer, load
 from jetcluster.meta import balance
 from testkit.sim.deployment import Deployment, Violation
 from tests.sim.cluster import small
@@ -66,10 +66,19 @@ def test_leaders_are_spread_and_then_stay(uneven: Deployment) -> None:
 
 
 def test_leaders_that_bounce_are_noticed(uneven: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a move needed no more than that one server carries more."""
+    """As if a move needed no more than that one server carries more, and it could go back at once."""
     monkeypatch.setattr(balance, "needed_gap", lambda weight, noise: 1)
+    monkeypatch.setattr(balancer, "BACK_SECONDS", 0.0)
     with pytest.raises(Violation, match=r"for balance the leader of group \d+ goes back to n\d again"):
         watched(uneven, 200.0)
+
+
+def test_nothing_goes_back_soon_even_where_each_move_makes_the_other_way_uneven(
+    uneven: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(balance, "needed_gap", lambda weight, noise: 1)
+    moves = watched(uneven, 200.0)
+    assert 4 <= moves.seen <= 2 * STREAMS, "each leader has two other servers to go to"
 
 
 def test_a_leader_that_does_not_rest_is_noticed(uneven: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
