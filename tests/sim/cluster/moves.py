@@ -1,7 +1,7 @@
 """The judge of balance: what the meta leader moves does not bounce. Looked at while a run goes on, as `invariants.py`.
 
 A leader or a consumer that has moved for balance rests before it does so again, whatever else happens. Once the faults
-are over, none goes back and forth by the word of one meta leader: the next one does not know what its predecessor moved.
+are over, none goes back and forth by the word of one meta leader: the next one does not know what that one has moved.
 """
 
 from __future__ import annotations
