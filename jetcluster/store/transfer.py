@@ -166,15 +166,14 @@ class Giver:
         return self._snapshot.prepare(KINDS[place[0]], self._stream)
 
     def announce(self, start: bytes, budget: int) -> list[Range]:
-        """Return verified ranges from `start` on, at least one, of about `budget`. Raises DamagedError, KvError."""
+        """Return verified ranges from `start` on, at least one, of about `budget`, and none of another kind, which may
+        have to be prepared first. Raises DamagedError, KvError."""
         found: list[Range] = []
-        while start != END and budget > 0:
-            for one in self._ranges(start):
-                found.append(one)
-                budget -= one.cost
-                if budget <= 0:
-                    break
-            start = found[-1].end
+        for one in self._ranges(start):
+            found.append(one)
+            budget -= one.cost
+            if budget <= 0:
+                break
         return found
 
     def read(self, spans: Iterable[tuple[bytes, bytes]]) -> bytes:
