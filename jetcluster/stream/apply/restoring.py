@@ -61,10 +61,6 @@ def restore(into: Into, command: Restore) -> int | ApiError:
     for run in command.runs:
         if run.seq <= store.last_seq:
             continue
-        if store.last_seq and run.ts < store.last_ts:  # as clocks of nats-server's leaders differed
-            run = run._replace(ts=store.last_ts + 1)
-            if not run.in_bounds:
-                return _OUT_OF_BOUNDS
         store.append(run.batch, run.seq, run.ts)
         stored += run.batch.count
         if wanted.allow_msg_ttl or wanted.allow_msg_schedules:

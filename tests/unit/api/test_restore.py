@@ -132,6 +132,16 @@ def test_commands_of_a_restore_have_a_bound_of_runs() -> None:
     assert not receiver._is_full
 
 
+def test_times_that_go_back_in_an_archive_do_not_go_back_in_the_stream() -> None:
+    """A search by bisection would take the second message for older than it is, and max_age would remove it."""
+    times = (10, 20, 5, 6, 30)
+    body = b"".join(stream_archive.encode(b"s", at, seq, b"", b"") for seq, at in enumerate(times, 1))
+    receiver = receiver_of(MemBus())
+    work(receiver, s2.STREAM_ID + b"".join(s2.encode(stream_archive.MAGIC + body + stream_archive.END)))
+    assert [message.ts for message in receiver._messages] == [10, 20, 21, 22, 30]
+    assert receiver._runs == 3
+
+
 def test_restores_of_a_node_have_a_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "MAX_HELD_BYTES", 100_000)
     bus, room = MemBus(), RestoreRoom()

@@ -112,19 +112,6 @@ def test_limits_hold_when_it_is_done(stream: Stream) -> None:
     assert [message.seq for message in stream.messages()] == [5, 9]
 
 
-def test_times_that_go_back_in_an_archive_do_not_go_back_in_the_stream(stream: Stream) -> None:
-    """A search by bisection would take the second message for older than it is, and max_age would remove it."""
-    hour = 3600 * SECOND
-    messages = [Msg(seq, hours * hour, b"s.a", b"", b"%d" % seq) for seq, hours in enumerate((10, 20, 5, 6, 30), 1)]
-    stream.restore(messages[:4])
-    stream.restore(messages)
-    stream.apply(commands.encode_restore_end(1, 5, 30 * hour))
-    assert [message.ts for message in stream.messages()] == [10 * hour, *range(20 * hour, 20 * hour + 3), 30 * hour]
-    stream.update({**CONFIG, "allow_msg_ttl": False, "max_age": 20 * hour}, 2)
-    stream.apply(commands.encode_expire(35 * hour))
-    assert [message.seq for message in stream.messages()] == [2, 3, 4, 5]
-
-
 def test_commands_are_decoded_strictly() -> None:
     runs = encode_runs(restoring.each_run(MESSAGES))
     decoded = commands.decode(commands.encode_restore(5, runs))
