@@ -143,17 +143,16 @@ class Sink:
                     "repartition(1).sortWithinPartitions(...) in a batch query"
                 )
             return Written()
-        writer = FenceWriter(
-            link,
-            self.options.stream,
-            place.job,
-            place.batch,
-            start_after=self.start_after,
-            atomic_batch=self.options.atomic_batch,
-            retry_seconds=self.options.retry_timeout,
-        )
+        writer = self.fence_writer(link, place.job, place.batch)
         writer.write(batches)
         return Written(writer.stored + writer.skipped, writer.skipped, writer.last_seq)
+
+    def fence_writer(self, link: ServerLink, job: str, batch: int, *, first: int = 0, ends: bool = True) -> FenceWriter:
+        """Returns a writer of rows of one batch of a job, as `FenceWriter` has them."""
+        return FenceWriter(
+            link, self.options.stream, job, batch, start_after=self.start_after,
+            atomic_batch=self.options.atomic_batch, retry_seconds=self.options.retry_timeout, first=first, ends=ends,
+        )  # fmt: skip
 
 
 def _purge(connection: Connection, stream: str) -> int:
