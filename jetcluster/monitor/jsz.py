@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jetcluster import API_LEVEL
 from jetcluster.budget import Steps
-from jetcluster.consumer.info import consumer_info
+from jetcluster.consumer.info import NO_SHARING, consumer_info
 from jetcluster.model.cluster_info import cluster_wire, group_name
 from jetcluster.model.consumer_rules import shown
 from jetcluster.model.times import rfc3339
@@ -54,7 +54,7 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
             replica.machine.rules,
             num_waiting=owner.num_waiting if owner is not None else 0,
             push_bound=owner is not None and owner.push_bound,
-            keys_waiting=owner.keys_waiting if owner is not None else 0,
+            sharing=owner.key_sharing if owner is not None else NO_SHARING,
             letter_error=owner.letter_trouble if owner is not None else "",
             cluster=replica.infos.consumer_cluster(state, peers),
         )
