@@ -343,7 +343,7 @@ class Group(GroupState, Outbox):
         self.lease.begin()
         self._first_own = self.log.last_index
         self.refused = ""
-        self.uncommitted = self.log.bytes_after(self.applied_index)
+        self.uncommitted = self.log.commands_after(self.applied_index)
         self.replicator.start()
         self.mark()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from jetcluster.checksum import crc32
 from jetcluster.errors import DiskError
-from jetcluster.raft.codec import CONFIG
+from jetcluster.raft.codec import CONFIG, REGULAR
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.runs import SegmentRuns
@@ -274,6 +274,12 @@ class GroupLog:
 
     def bytes_after(self, index: int) -> int:
         return sum(self._lengths[max(0, index - self.base_index) :])
+
+    def commands_after(self, index: int) -> int:
+        """Return the bytes of the commands after `index`: entries of the group itself have some, too."""
+        start = max(0, index - self.base_index)
+        entries = zip(self._kinds[start:], self._lengths[start:], strict=True)
+        return sum(length for kind, length in entries if kind == REGULAR)
 
     def first_segment(self) -> int | None:
         """Return the oldest segment with a retained entry."""

@@ -65,6 +65,16 @@ ALWAYS = (
         ("second_look.compare",),
     ),
     Promise(
+        "what a server has in memory, of streams, consumers and the meta group, is what a start makes of its stores",
+        "all",
+        ("reread.server",),
+    ),
+    Promise(
+        "what servers count, know of each other, and tell of others in INFO is so once all is calm",
+        "all",
+        ("reckoning.wrong",),
+    ),
+    Promise(
         "one leader per term, no commit goes back, hashes agree at each index, and every queue stays within its bound",
         "all",
         ("Invariants",),

@@ -7,10 +7,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.stream.ports import SIDE_MEMBERS
 from testkit.sim.deployment import Deployment, Violation
-from tests.sim.cluster import invariants, liveness
+from tests.sim.cluster import invariants, liveness, reckoning, reread
 
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
@@ -22,6 +23,8 @@ TABLES = [table for table in range(1, 32) if table != SIDE_MEMBERS]
 state that it fetched; `liveness` compares who they are."""
 SETTLE = 60.0
 """Seconds within which all is well and quiet, once it was well (`liveness`)."""
+UNDER_WAY = 6.0
+"""Seconds after which what is wrong is not under way any more: a request, a subscription, a consumer's move."""
 QUIET = 4.0
 """Seconds for which nothing of that changes then."""
 
@@ -102,6 +105,31 @@ def compare_all(deployment: Deployment) -> int:
     return sum(len(found) for found in groups.values() if len(found) > 1)
 
 
+def read_again(deployment: Deployment) -> None:
+    """What servers have in memory is what their stores have. Raises Violation."""
+    for name, jetstream in jetstreams(deployment):
+        try:
+            wrong = next(reread.server(jetstream), "")
+        except (DamagedError, KvDamagedError):
+            if name not in deployment.victims:
+                raise
+            continue  # rot that its server has not come upon yet
+        if wrong:
+            raise Violation(f"{name}, {wrong}")
+
+
+async def reckon(deployment: Deployment) -> None:
+    """What servers count and know is so: nothing of it is wrong for longer than something may be under way. Raises
+    Violation."""
+    still = set(reckoning.wrong(deployment))
+    end = deployment.scheduler.now + UNDER_WAY
+    while still and deployment.scheduler.now < end:
+        await asyncio.sleep(0.5)
+        still &= set(reckoning.wrong(deployment))
+    if still:
+        raise Violation(f"for {UNDER_WAY:g} s: {min(still)}")
+
+
 def strangers(deployment: Deployment) -> Iterator[str]:
     """Replicas of streams that are not there, or not on that server."""
     for name, jetstream in jetstreams(deployment):
@@ -134,3 +162,5 @@ async def settle(deployment: Deployment, seconds: float = SETTLE) -> None:
     while any(jetstream.services.commits.waiting for _, jetstream in jetstreams(deployment)):
         await asyncio.sleep(0.05)  # rows of consumers, which links make at any time, are written with their commit
     compare_all(deployment)
+    read_again(deployment)
+    await reckon(deployment)

@@ -122,6 +122,21 @@ def test_a_change_that_was_not_committed_is_rolled_back_with_its_entry() -> None
     net.until(lambda: net.leader() is not None, seconds=3.0)
 
 
+def test_a_change_that_its_leader_has_left_behind_does_not_count_as_proposed_for_ever() -> None:
+    net, old = led("ABCD", peers="ABC", after=0.1)
+    net.filter = lambda source, target, gid, frame: target != "A"
+    old.add_peer("D")
+    old.propose(b"command")
+    net.run(0.05)
+    net.isolate("A")
+    net.filter = None
+    net.until(lambda: any(net[n].group().ready for n in "BC"))
+    leader = next(net[n].group() for n in "BC" if net[n].group().ready)
+    assert b"command" in net[leader.me].machine().commands()
+    net.until(lambda: leader.applied_index == leader.last_index)
+    assert leader.uncommitted == 0
+
+
 def test_growing_from_one_to_three() -> None:
     net, leader = led(peers="A")
     net.propose(leader, b"first", after=0.1)

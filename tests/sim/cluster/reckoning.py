@@ -1,0 +1,188 @@
+"""What servers count, know of each other and tell, once all is calm: it is what is there.
+
+A number from which nothing is taken away, a table with somebody who has gone, a request that waits for ever, an answer
+about others that nobody compares: none of it is in a store, and no client notices it soon.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.monitor.view import apis_of, mesh_of
+from jetcluster.raft.api import Role
+from testkit.sim.deployment import Deployment
+from tests.sim.cluster.invariants import jetstream_of
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.node.node import Node
+    from jetcluster.raft.core.group import Group
+    from jetcluster.replica.stream_replica import StreamReplica
+
+MAX_TOKENS = 64
+"""Tokens of a subject that other servers are told of."""
+
+
+def wrong(deployment: Deployment) -> Iterator[str]:
+    """Nothing, where all is right. What is under way may be so for a moment: only what stays is a fault."""
+    nodes = {name: machine.node for name, machine in deployment.machines.items() if machine.ready}
+    for name, node in nodes.items():
+        yield from (f"{name}: {text}" for text in _others(node, nodes))
+        jetstream = jetstream_of(deployment.machines[name])
+        if jetstream is not None:
+            yield from (f"{name}: {text}" for text in _server(node, jetstream))
+
+
+def _server(node: Node, jetstream: JetStream) -> Iterator[str]:
+    yield from _quota(jetstream)
+    yield from _requests(node, jetstream)
+    known = jetstream.meta.machine
+    names = {peer: one.name for peer, one in known.nodes.items()}
+    for group in jetstream.network.raft.groups.values():
+        yield from _group(group)
+    for replica in jetstream.replicas.values():
+        told = [*_owned(replica), *(_told(replica, names) if replica.leading else ())]
+        yield from (f"{replica.assignment.name}: {text}" for text in told)
+    for assignment in known.all_assignments():
+        leader = jetstream.network.leaders.get(assignment.gid)
+        if leader is not None and leader not in assignment.peers:
+            yield f"{assignment.name} is said to be led by {names.get(leader)}, which has no replica"
+
+
+# ---- bytes and requests
+
+
+def _quota(jetstream: JetStream) -> Iterator[str]:
+    """Bytes in use: those of the replicas that are here, with what was granted to them in advance."""
+    quota = jetstream.services.settings.account_quota
+    shares: dict[int, Any] = attrgetter("_shares")(quota)
+    if gone := shares.keys() - jetstream.replicas.keys():
+        yield f"the bytes of groups {sorted(gone)} are counted, which are not here"
+    held: Counter[bool] = Counter()
+    led: Counter[Any] = Counter()
+    for share in shares.values():
+        held[share.key[1]] += share.held
+        led[share.key] += share.led
+    if +held != +quota.held or -quota.held:
+        yield f"the replicas here have {dict(+held)} bytes, and {dict(quota.held)} are counted"
+    if +led != +quota.led or -quota.led:
+        yield f"the streams led here have {dict(+led)} bytes, and {dict(quota.led)} are counted"
+
+
+def _requests(node: Node, jetstream: JetStream) -> Iterator[str]:
+    """Where nothing waits, nothing is counted as waiting."""
+    for account, api in apis_of(node).items():
+        queued: int = attrgetter("_queued_bytes")(api)
+        if queued and not api.waiting()[0]:
+            yield f"no request of {account} waits for the API, and {queued} of their bytes are counted"
+    settings, replicas = jetstream.services.settings, jetstream.replicas.values()
+    stages = [replica.ingest.batches.stage for replica in replicas]
+    staged = sum(batch.size for stage in stages for batch in attrgetter("_open")(stage).values())
+    atomic, fast = sum(map(len, stages)), sum(len(replica.ingest.fast) for replica in replicas)
+    quota = settings.batch_quota
+    if (atomic, fast, staged) != (quota.open, quota.fast_open, quota.staged_bytes):
+        counted = f"{quota.open}, {quota.fast_open}, {quota.staged_bytes}"
+        yield f"{atomic} atomic and {fast} fast batches with {staged} bytes are open, and {counted} are counted"
+    reads = [queue for replica in replicas for queue in replica.reads.queues]
+    if settings.read_memory.used and not any(reads):
+        yield f"no read waits, and {settings.read_memory.used} bytes of them are counted"
+    for replica in replicas:
+        ingest = replica.ingest
+        if not ingest.proposed and (ingest.pending_messages or ingest.pending_bytes):
+            pending = f"{ingest.pending_messages} with {ingest.pending_bytes} bytes"
+            yield f"{replica.assignment.name}: no message is proposed, and {pending} are counted"
+
+
+def _group(group: Group) -> Iterator[str]:
+    where = f"group {group.gid}"
+    if group.role is Role.LEADER and group.applied_index == group.last_index and group.uncommitted:
+        yield f"{where}: everything is applied, and {group.uncommitted} bytes count as proposed"
+    for peer, flow in group.flows.items():
+        out = sum(size for _, size in flow.out)
+        if out != flow.bytes_out:
+            yield f"{where}: {out} bytes are on the way to {peer}, and {flow.bytes_out} are counted"
+
+
+# ---- what is told
+
+
+def _told(replica: StreamReplica, names: dict[str, str]) -> Iterator[str]:
+    """The `cluster` of STREAM.INFO and of each CONSUMER.INFO, when all are well and have everything."""
+    found = replica.infos.cluster_object()
+    if not found:
+        return
+    others = sorted(names[peer] for peer in replica.assignment.peers if peer != replica.network.me)
+    told = found.get("replicas") or []
+    if found.get("leader") != replica.network.name or sorted(one["name"] for one in told) != others:
+        yield f"it is led here and has replicas on {others}, and INFO says {found}"
+    for one in told:
+        if not one["current"] or one.get("offline") or one.get("lag"):
+            yield f"{one['name']} has everything, and INFO says {_still(one)}"
+    for state in replica.table.by_cid.values():
+        cluster = replica.infos.consumer_cluster(state, replica.infos.all()) or {}
+        if cluster and cluster.get("leader") != names.get(state.owner):
+            yield f"{state.name} is owned by {names.get(state.owner)}, and INFO says {cluster.get('leader')}"
+
+
+def _still(told: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in told.items() if key != "active"}
+
+
+def _owned(replica: StreamReplica) -> Iterator[str]:
+    """Each consumer has its owner."""
+    me, host = replica.network.me, replica.consumers
+    own = sorted(state.cid for state in replica.table.by_cid.values() if state.owner == me)
+    if own != sorted(host.running):
+        yield f"consumers {own} are owned here, and {sorted(host.running)} run"
+    if len(own) != host.owns:
+        yield f"{len(own)} consumers are owned here, and {host.owns} are counted"
+
+
+# ---- what is known of others
+
+
+def _others(node: Node, nodes: dict[str, Node]) -> Iterator[str]:
+    """Who is linked is known, and what it listens to: that, and nothing else."""
+    mesh = mesh_of(node)
+    if mesh is None:
+        return
+    if mesh.peers.keys() != mesh.links.keys():
+        yield f"it is linked to {sorted(mesh.links)}, and knows {sorted(mesh.peers)}"
+    urls = tuple(sorted({info.client_url for info in mesh.peers.values()} - {""}))
+    if mesh.urls["client"] != urls:
+        yield f"clients can go to {urls}, and are told of {mesh.urls['client']}"
+    by_peer = {other.jetstream.mesh.me.peer_id: other for other in nodes.values() if mesh_of(other) is not None}
+    heard = _heard(node)
+    linked = {link: by_peer.get(link.peer_id) for link in mesh.links.values()}
+    if gone := [peer.peer_id for peer, wants in heard.items() if wants and peer not in {*linked, *_leaves(node)}]:
+        yield f"it sends messages to {gone}, which have gone"
+    for link, other in linked.items():
+        if other is not None:
+            wanted = {one for one in other.server.accounts.interests() if one[1].count(b".") < MAX_TOKENS}
+            known = heard.get(link, set())
+            if wanted != known:
+                yield (
+                    f"of {other.options.server_name} it knows {sorted(map(str, known - wanted))[:3]} too much, and not "
+                    f"{sorted(map(str, wanted - known))[:3]}"
+                )
+
+
+def _leaves(node: Node) -> list[Any]:
+    return [] if node.leafnodes is None else list(node.leafnodes.links)
+
+
+def _heard(node: Node) -> dict[Any, set[tuple[str, bytes, bytes | None, int]]]:
+    """By link, what is wanted at its other end."""
+    found: dict[Any, set[tuple[str, bytes, bytes | None, int]]] = {}
+    accounts = node.server.accounts
+    for router in accounts:
+        for peer, wants in attrgetter("_wants")(router.peers).items():
+            rows = {(router.account, *key, interest.count) for key, interest in wants.items()}
+            found.setdefault(peer, set()).update(rows)
+    for account, of in attrgetter("_heard")(accounts).items():
+        for peer, counts in of.items():
+            found.setdefault(peer, set()).update((account, *key, count) for key, count in counts.items())
+    return found

@@ -1,0 +1,126 @@
+"""The judges of what servers have in memory find what is planted there, and nothing in a cluster at work."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.session import Session
+from tests.sim.cluster import reckoning, replicas
+from tests.sim.cluster.run import started
+
+
+async def _work(deployment: Deployment) -> None:
+    session = Session("writer", deployment.addresses())
+    await session.connect()
+    config = {"name": "S", "subjects": ["s.*"], "num_replicas": 3, "allow_msg_ttl": True}
+    await session.api("STREAM.CREATE.S", config)
+    for at in range(6):
+        await session.js_publish(f"s.{at % 3}", b"x", {"Nats-Msg-Id": str(at), "Nats-TTL": "1h"})
+    body = {"stream_name": "S", "config": {"durable_name": "c", "ack_policy": "explicit"}}
+    await session.api("CONSUMER.DURABLE.CREATE.S.c", body)
+    with session.inbox() as (inbox, got):
+        session.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", b'{"batch": 3}', inbox)
+        for _ in range(3):
+            await got.get()
+    await session.close()
+
+
+@pytest.fixture
+def deployment() -> Any:
+    one = started()
+    one.run_until_done(one.spawn(one.client("work"), _work(one), "work"), 30.0)
+    one.run(5.0)
+    yield one
+    one.close()
+
+
+def _settled(deployment: Deployment) -> None:
+    alike = replicas.settle(deployment)
+    deployment.run_until_done(deployment.spawn(deployment.client("judge"), alike, "alike"), 120.0)
+
+
+def _replica(deployment: Deployment) -> Any:
+    return replicas.replicas(deployment, "S")["n2"]
+
+
+def test_nothing_is_wrong_of_a_cluster_at_rest(deployment: Deployment) -> None:
+    _settled(deployment)
+
+
+def _forget_an_id(replica: Any) -> None:
+    attrgetter("machine._dedupe._ids")(replica).pop(b"3")
+
+
+def _count_a_ttl_twice(replica: Any) -> None:
+    attrgetter("machine._expiry._ttls")(replica).entries += 1
+
+
+def _give_the_consumer_away(replica: Any) -> None:
+    replica.table.by_name["c"].owner = "nobody"
+
+
+def _settle_a_message(replica: Any) -> None:
+    replica.table.by_name["c"].unacked.redelivered += 1
+
+
+def _lose_a_subject(replica: Any) -> None:
+    attrgetter("store._index")(replica).table.pop(b"s.1")
+
+
+def _forget_a_removal(replica: Any) -> None:
+    attrgetter("known.machine._removed")(replica)["gone"] = "n9"
+    attrgetter("known.machine._places")(replica).leaders["gone"] += 1
+
+
+PLANTED = [
+    _forget_an_id, _count_a_ttl_twice, _give_the_consumer_away, _settle_a_message, _lose_a_subject, _forget_a_removal,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=[one.__name__.strip("_") for one in PLANTED])
+def test_what_only_memory_has_is_found(deployment: Deployment, plant: Any) -> None:
+    plant(_replica(deployment))
+    with pytest.raises(Violation, match=r"n2, .*(read again|counted)"):
+        replicas.read_again(deployment)
+
+
+def _count_bytes(node: Any) -> None:
+    node.jetstream.jetstream.services.settings.account_quota.held[False] += 99
+
+
+def _keep_a_batch_open(node: Any) -> None:
+    node.jetstream.jetstream.services.settings.batch_quota.open += 1
+
+
+def _hear_of_nobody(node: Any) -> None:
+    link = next(iter(node.jetstream.mesh.links.values()))
+    node.server.accounts.set_remote_interest(link, "APP", b"nobody.listens", None, 1)
+
+
+def _send_clients_away(node: Any) -> None:
+    node.jetstream.mesh.urls["client"] = ("nats://gone:1",)
+
+
+def _own_one_more(node: Any) -> None:
+    replica = next(iter(node.jetstream.jetstream.replicas.values()))
+    replica.consumers.policy.came(replica.network.me)
+
+
+WRONG = [_count_bytes, _keep_a_batch_open, _hear_of_nobody, _send_clients_away, _own_one_more]
+
+
+@pytest.mark.parametrize("plant", WRONG, ids=[one.__name__.strip("_") for one in WRONG])
+def test_what_is_counted_or_known_wrongly_is_found(deployment: Deployment, plant: Any) -> None:
+    assert not list(reckoning.wrong(deployment))
+    plant(deployment.machines["n2"].node)
+    assert [text for text in reckoning.wrong(deployment) if text.startswith("n2")]
+
+
+def test_what_stays_wrong_fails_the_run(deployment: Deployment) -> None:
+    _keep_a_batch_open(deployment.machines["n2"].node)
+    with pytest.raises(Violation, match="atomic"):
+        _settled(deployment)
