@@ -22,6 +22,8 @@ from jetcluster.consumer.owner.key_table import KeyTable
 
 NO_KEY: Final = 0
 """The key of messages that have none: they wait for no others."""
+ANYBODY: Final = -1
+"""The member of messages while nobody is known to be one: each may get the next of a key."""
 SLOT_SHIFT: Final = 52
 """The bits of a key above these are its hash slot (`members.SLOTS`)."""
 
@@ -145,7 +147,7 @@ class KeyQueues:
     def may_go(self, key: int, member: int) -> bool:
         """Return True when a new message of `key` would not wait for others of it, and might go to `member`."""
         out, last = self._table.get(key)
-        return not last and (not out or (out < self.limit and self._table.holder(key) == member))
+        return not last and self._joins(key, out, member)
 
     # -- selection --------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class KeyQueues:
         """Add a message above all earlier ones. Return True when it may be sent and is out; False when it waits."""
         if key != NO_KEY:
             out, last = self._table.get(key)
-            if last or out >= self.limit:
+            if last or out >= self.limit or not self._joins(key, out, self.sole or ANYBODY):
                 self._wait(seq, key, out, last)
                 return False
             self._table.set(key, out + 1, last)
@@ -218,22 +220,15 @@ class KeyQueues:
         taken: list[int] = []
         while len(taken) < want and self.ready and self._heap:
             seq = heapq.heappop(self._heap)
-            self._go(seq, self.sole)
-            taken.append(seq)
+            if self._go(seq, self.sole or ANYBODY):
+                taken.append(seq)
         return taken
 
     def take_of(self, member: int, want: int) -> list[int]:
         """Take at most `want` ready messages of a member's keys: they are out now, with it."""
         taken: list[int] = []
         while len(taken) < want and self.stocks is not None and (seq := self.stocks.pop(member)):
-            if not self._is_ready(seq):
-                continue
-            at = self._at(seq)
-            out, _ = self._table.get(self._keys[at])
-            if out and self._table.holder(self._keys[at]) != member:
-                self._states[at] = _WAITS  # another one has messages of this key: when they are settled it is ready
-            else:
-                self._go(seq, member)
+            if self._is_ready(seq) and self._go(seq, member):
                 taken.append(seq)
         return taken
 
@@ -337,10 +332,21 @@ class KeyQueues:
         self._table.set(key, out, seq)
         self.waiting += 1
 
-    def _go(self, seq: int, member: int) -> None:
-        """Take a ready message out of its queue, for a member; the next of its key is ready if there is room."""
+    def _joins(self, key: int, out: int, member: int) -> bool:
+        """Return True when one more of `key`, of which `out` are out, may go to a member: who has them is the same."""
+        if not out or member == ANYBODY:
+            return True
+        return out < self.limit and member != NOBODY and self._table.holder(key) == member
+
+    def _go(self, seq: int, member: int) -> bool:
+        """Take a ready message out of its queue, for a member; the next of its key is ready if there is room. Return
+        False when another one has messages of its key: it waits until they are settled."""
         at = self._at(seq)
         key = self._keys[at]
+        if self.limit > 1 and key != NO_KEY and not self._joins(key, self._table.get(key)[0], member):
+            self._states[at] = _WAITS
+            return False
+        member = NOBODY if member == ANYBODY else member
         self.waiting -= 1
         self._states[at] = _OUT
         if key != NO_KEY:
@@ -352,9 +358,10 @@ class KeyQueues:
                 self._next[at] = member
                 self._count(member, 1)
                 self._advance(key)
-                return
+                return True
         self._next[at] = member
         self._count(member, 1)
+        return True
 
     def _unlink(self, at: int, last: int) -> int:
         """Take the first of a queue out of it, which is at this position; return the last one, 0 for none."""

@@ -88,7 +88,7 @@ class MemberDispatch:
         if queues.heard:
             members.heard(queues.heard, now)
             queues.heard.clear()
-        moved, gone = members.update(now, queues.busy)
+        moved, gone = members.update(now, queues.busy, self._owner.selection.redelivery.waits_for)
         self._follow(keys, moved, gone)
         queues.sole = members.sole
         queues.share(members.slots if members.several else None)

@@ -189,14 +189,15 @@ class KeyMembers:
         """Return True when it neither asks nor gave a sign of life within its grace."""
         return not member.open and now - member.seen >= GRACE_NS
 
-    def update(self, now: int, busy: Mapping[int, int]) -> tuple[list[int], list[int]]:
+    def update(self, now: int, busy: Mapping[int, int], is_late: Callable[[int], bool]) -> tuple[list[int], list[int]]:
         """Let some members come, and some go that are not there any more; return (slots that moved, numbers of those
-        who went). `busy`: member -> number of messages that are out with it."""
+        who went). `busy`: member -> number of messages that are out with it; `is_late`: returns True for a member for
+        which messages wait whose ack wait is over."""
         moved: list[int] = []
         gone: list[int] = []
         if len(self) > 1 and now - self._swept_at >= SWEEP_NS:
             self._swept_at = now
-            left = [member for member in self._by_number.values() if self._is_gone(member, now, busy)]
+            left = [member for member in self._by_number.values() if self._is_gone(member, now, busy, is_late)]
             for member in left[:ADMITTED_AT_ONCE]:
                 moved += self.drop(member)
                 gone.append(member.number)
@@ -204,9 +205,11 @@ class KeyMembers:
             moved += self._admit(self._arriving.pop(number))
         return moved, gone
 
-    def _is_gone(self, member: Member, now: int, busy: Collection[int]) -> bool:
+    def _is_gone(self, member: Member, now: int, busy: Collection[int], is_late: Callable[[int], bool]) -> bool:
         if member.open:
             return False
+        if self.is_silent(member, now) and is_late(member.number):
+            return True
         if self._listens(member):
             member.lost_at = 0
             return member.number not in busy and now - member.seen >= GRACE_NS

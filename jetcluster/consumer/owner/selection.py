@@ -190,6 +190,17 @@ class Redelivery:
         """Return what waits for a member to the front."""
         self.order.extendleft(reversed(self.parked.pop(member, deque())))
 
+    def waits_for(self, member: int) -> bool:
+        """Return True while due messages wait for a member."""
+        waiting, pending = self.parked.get(member), self._state.unacked.entries
+        while waiting:
+            entry = pending.get(waiting[0])
+            if entry is not None and entry.due == self._due[waiting[0]]:
+                return True
+            del self._due[waiting.popleft()]
+        self.parked.pop(member, None)
+        return False
+
     def take_parked(self, member: int, want: int) -> list[int]:
         """Take at most `want` of those that wait for a member and are still due."""
         waiting = self.parked.get(member, deque())

@@ -214,11 +214,23 @@ def test_ready_messages_are_put_in_place_when_members_come_and_go() -> None:
 
 def test_messages_given_back_are_the_first_of_their_key_again() -> None:
     queues = KeyQueues(3)
+    queues.sole = 4
     for seq in range(1, 6):
         queues.offer(seq, 5)
-    queues.sole = 4
     queues.settle([1])
-    assert queues.take(9) == [4] and queues.busy == {4: 1}
+    assert queues.take(9) == [4] and queues.busy == {4: 3}
     queues.give_back([3, 4, 2])
     assert queues.waiting == 4 and queues.blocked == 1 and not queues.busy
     assert queues.take(2) == [2, 3] and queues.take(9) == [4]
+
+
+def test_the_only_member_gets_nothing_more_of_a_key_that_another_had() -> None:
+    queues = KeyQueues(2)
+    queues.sole = 3
+    assert queues.offer(1, 5)
+    queues.sole = 4
+    assert not queues.offer(2, 5) and not queues.offer(3, 5)
+    queues.check([5])
+    assert queues.take(9) == [] and queues.waiting == 2
+    queues.settle([1])
+    assert queues.take(9) == [2, 3] and queues.busy == {4: 2}

@@ -173,6 +173,23 @@ def test_one_that_works_on_others_keeps_its_keys_when_an_ack_wait_ends() -> None
     assert b.seqs.count(b.seqs[0]) == 2
 
 
+@pytest.mark.parametrize("acked", [False, True])
+def test_a_due_message_does_not_wait_for_one_that_falls_silent(acked: bool) -> None:
+    r = rig(ack_wait=5 * SECOND)
+    (a,), (b,) = ask(r, A), ask(r, B, batch=3)
+    r.publish(*subjects(40))
+    r.advance(4.5)
+    r.ack(b[1])
+    r.advance(0.6)
+    assert b.seqs[0] not in a.seqs, "it was heard of"
+    if acked:
+        r.ack(b[0])
+    r.ack(b[2])
+    r.advance(1.3)
+    assert r.owner.key_sharing.members == 1 and (b.seqs[0] in a.seqs) == (not acked)
+    assert not r.owner.selection.redelivery.queued
+
+
 def test_a_member_that_comes_takes_only_its_share() -> None:
     r = rig()
     a, b = ask(r, A, B)

@@ -22,6 +22,8 @@ class Clients:
         self.listening: set[bytes] = set()
         self.members = KeyMembers(self.listening.__contains__)
         self.busy: dict[int, int] = {}
+        self.late: set[int] = set()
+        """Members for which due messages wait."""
         self.gone: list[int] = []
 
     def ask(self, reply: bytes) -> tuple[Member, PullRequest]:
@@ -48,7 +50,7 @@ class Clients:
         return moved
 
     def update(self) -> list[int]:
-        moved, gone = self.members.update(self.now, self.busy)
+        moved, gone = self.members.update(self.now, self.busy, self.late.__contains__)
         self.gone += gone
         return moved
 
@@ -192,6 +194,20 @@ def test_a_sign_of_life_extends_the_grace() -> None:
         c.members.heard([member.number, 99], c.now)
         assert not member.gone and not c.members.is_silent(member, c.now)
     assert c.wait(1.2) and member.gone
+
+
+def test_one_for_which_due_messages_wait_is_gone_when_it_is_silent() -> None:
+    c = Clients()
+    c.ask(inbox("other"))
+    member, request = c.ask(inbox("a"))
+    c.end(member, request)
+    c.busy, c.late = {member.number: 1}, {member.number}
+    c.wait(0.7)
+    c.members.heard([member.number], c.now)
+    c.wait(0.9)
+    assert not member.gone
+    c.wait(0.2)
+    assert member.gone
 
 
 def test_the_only_member_stays() -> None:
