@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.monitor.view import apis_of, mesh_of
 from jetcluster.raft.api import Role
+from jetcluster.store.blocks import cache_of
 from testkit.sim.deployment import Deployment
 from tests.sim.cluster.invariants import jetstream_of
+from tests.sim.cluster.owner_views import owners
 
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
@@ -39,12 +41,14 @@ def wrong(deployment: Deployment) -> Iterator[str]:
 def _server(node: Node, jetstream: JetStream) -> Iterator[str]:
     yield from _quota(jetstream)
     yield from _requests(node, jetstream)
+    yield from _cache(jetstream)
+    yield from _idle(jetstream)
     known = jetstream.meta.machine
     names = {peer: one.name for peer, one in known.nodes.items()}
     for group in jetstream.network.raft.groups.values():
         yield from _group(group)
     for replica in jetstream.replicas.values():
-        told = [*_owned(replica), *(_told(replica, names) if replica.leading else ())]
+        told = [*_owned(replica), *owners(replica), *(_told(replica, names) if replica.leading else ())]
         yield from (f"{replica.assignment.name}: {text}" for text in told)
     for assignment in known.all_assignments():
         leader = jetstream.network.leaders.get(assignment.gid)
@@ -96,6 +100,42 @@ def _requests(node: Node, jetstream: JetStream) -> Iterator[str]:
             yield f"{replica.assignment.name}: no message is proposed, and {pending} are counted"
 
 
+def _idle(jetstream: JetStream) -> Iterator[str]:
+    """Nothing waits for an answer or for the disk; that something does for a moment is as it should be."""
+    raft, mesh = jetstream.network.raft, jetstream.network.mesh
+    for number, (peer, _) in attrgetter("_rpc._waiting")(mesh).items():
+        yield f"call {number} to {peer} waits"
+    for gid, waiters in attrgetter("_waiters")(jetstream.network.leaders).items():
+        yield f"{len(waiters.futures)} wait for a leader of group {gid}"
+    if size := raft.journal.queued_bytes:
+        yield f"{size} bytes wait for the journal"
+    early = attrgetter("_early")(raft)
+    kept = sum(len(frame) for frames in early.kept.values() for _, _, frame in frames)
+    if kept != early.bytes:
+        yield f"{kept} bytes of frames came early, and {early.bytes} are counted"
+    for gid, group in raft.groups.items():
+        if frames := len(group.held.frames):
+            yield f"{frames} frames of group {gid} wait for the disk"
+    for replica in jetstream.replicas.values():
+        if indexes := list(attrgetter("_waiting")(replica.proposals)):
+            yield f"{replica.assignment.name}: requests wait for commands {indexes}"
+        if promised := attrgetter("_promised")(replica.consumers.policy):
+            yield f"{replica.assignment.name}: consumers are promised to {dict(promised)}"
+
+
+def _cache(jetstream: JetStream) -> Iterator[str]:
+    """Of the cache of blocks: all are of messages that are there."""
+    replicas = jetstream.replicas
+    cache = cache_of(jetstream.services.commits.kv)
+    held = sum(size for _, size in cache.batches.values())
+    if held != (counted := attrgetter("_bytes")(cache)):
+        yield f"{held} bytes of blocks are kept, and {counted} are counted"
+    for gid, first in cache.batches:
+        blocks = replicas[gid].store.blocks if gid in replicas else None
+        if blocks is None or (blocks.containing(first) < 0 and first not in blocks.firsts):
+            yield f"a block of group {gid} at {first} is kept that has gone"
+
+
 def _group(group: Group) -> Iterator[str]:
     where = f"group {group.gid}"
     if group.role is Role.LEADER and group.applied_index == group.last_index and group.uncommitted:
@@ -111,6 +151,7 @@ def _group(group: Group) -> Iterator[str]:
 
 def _told(replica: StreamReplica, names: dict[str, str]) -> Iterator[str]:
     """The `cluster` of STREAM.INFO and of each CONSUMER.INFO, when all are well and have everything."""
+    yield from _links(replica)
     found = replica.infos.cluster_object()
     if not found:
         return
@@ -125,6 +166,13 @@ def _told(replica: StreamReplica, names: dict[str, str]) -> Iterator[str]:
         cluster = replica.infos.consumer_cluster(state, replica.infos.all()) or {}
         if cluster and cluster.get("leader") != names.get(state.owner):
             yield f"{state.name} is owned by {names.get(state.owner)}, and INFO says {cluster.get('leader')}"
+
+
+def _links(replica: StreamReplica) -> Iterator[str]:
+    """Mirrors and sources have all there is."""
+    for link in replica.mirrors.links.by_key.values():
+        if link.live and link.error is None and link.lag:
+            yield f"its link to {link.upstream.name} says that it lags by {link.lag}"
 
 
 def _still(told: dict[str, Any]) -> dict[str, Any]:

@@ -57,6 +57,8 @@ def replica(live: StreamReplica) -> Iterator[str]:
     table = ConsumerTable(again)
     machine = StreamMachine(live.machine.name, rules, again, table)
     yield from differences(live.machine, machine)
+    messages = zip(store.queries.scan(b">", 1), again.queries.scan(b">", 1), strict=True)
+    yield from (f"{_short(one)} is {_short(other)} on disk" for one, other in messages if one != other)
 
 
 def meta(live: MetaMachine) -> Iterator[str]:

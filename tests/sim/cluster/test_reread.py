@@ -120,6 +120,41 @@ def test_what_is_counted_or_known_wrongly_is_found(deployment: Deployment, plant
     assert [text for text in reckoning.wrong(deployment) if text.startswith("n2")]
 
 
+def _forget_what_is_due(owner: Any) -> None:
+    attrgetter("selection.redelivery._heap")(owner).clear()
+
+
+def _ask_for_more(owner: Any) -> None:
+    owner.delivery.queue.wanted += 1
+
+
+def _go_back(owner: Any) -> None:
+    owner.selection.cursor = 0
+
+
+def _leave_a_delivery_under_way(owner: Any) -> None:
+    owner.selection.in_flight = 1
+
+
+OWNED = [_forget_what_is_due, _ask_for_more, _go_back, _leave_a_delivery_under_way]
+
+
+@pytest.mark.parametrize("plant", OWNED, ids=[one.__name__.strip("_") for one in OWNED])
+def test_what_an_owner_has_wrong_is_found(deployment: Deployment, plant: Any) -> None:
+    running = [one.consumers.running for one in replicas.replicas(deployment, "S").values()]
+    (hosted,) = [hosted for owned in running for hosted in owned.values()]
+    plant(hosted.owner)
+    assert [text for text in reckoning.wrong(deployment) if "S: c: " in text]
+
+
+def test_a_block_that_has_gone_may_not_be_kept(deployment: Deployment) -> None:
+    replica = _replica(deployment)
+    cache = attrgetter("store._cache")(replica)
+    batch, _ = next(iter(cache.batches.values()))
+    cache.put(99, 1, batch)
+    assert [text for text in reckoning.wrong(deployment) if "group 99" in text]
+
+
 def test_what_stays_wrong_fails_the_run(deployment: Deployment) -> None:
     _keep_a_batch_open(deployment.machines["n2"].node)
     with pytest.raises(Violation, match="atomic"):

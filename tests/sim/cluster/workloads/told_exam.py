@@ -154,7 +154,7 @@ class ToldExam(Exam):
         return sums
 
     async def _away(self, session: Session) -> None:
-        """A follower is switched off, and comes back."""
+        """A follower stands still, is switched off, and comes back."""
         if len(self.members) < 3 or self.deployment.relaxed:
             return
         await self.create(session, AWAY, subjects=["away"], num_replicas=3)
@@ -163,8 +163,17 @@ class ToldExam(Exam):
         if not follower:
             return
         other = await self.session("away", *(one for one in self.members if one != follower))
+        machine = self.deployment.machines[follower]
+        machine.pause()
+        try:
+            for at in range(LACKS):
+                await self.store(other, "away", f"it stands still {at}")
+            lags = await self._replica(other, follower, lambda one: one.get("lag", 0) >= LACKS)
+            self.equal("a server that stands still", (lags["current"], lags.get("offline", False)), (False, False))
+        finally:
+            machine.resume()
         self.deployment.off.add(follower)
-        self.deployment.machines[follower].kill()
+        machine.kill()
         try:
             for at in range(LACKS):
                 await self.store(other, "away", f"meanwhile {at}")
@@ -173,7 +182,7 @@ class ToldExam(Exam):
             await self._agrees(other, "while one is away")
         finally:
             self.deployment.off.discard(follower)
-            start(self.deployment.machines[follower])
+            start(machine)
         await self._replica(
             other, follower, lambda one: one["current"] and not one.get("offline") and not one.get("lag")
         )
