@@ -322,10 +322,10 @@ class Session:
         return f"_INBOX2.{self.name}.{self._next_call}"
 
     @contextmanager
-    def inbox(self) -> Iterator[tuple[str, asyncio.Queue[Msg]]]:
-        """A new inbox, and what comes there."""
+    def inbox(self, name: str = "") -> Iterator[tuple[str, asyncio.Queue[Msg]]]:
+        """A new inbox, or the one with this name, and what comes there."""
         got: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = self.new_inbox()
+        inbox = name or self.new_inbox()
         sid = self.subscribe(inbox, got.put_nowait)
         try:
             yield inbox, got

@@ -16,8 +16,8 @@ from tests.sim.cluster.workload import PASSING
 
 TELLS = 60.0
 """Seconds within which every stream and consumer tells of itself."""
-PASSING_BY = ("ts", "cluster", "created", "last_active", "num_waiting", "push_bound", "pause_remaining", "delivered_at",
-              "lag", "active", "first_ts", "last_ts")  # fmt: skip
+PASSING_BY = ("ts", "cluster", "created", "last_active", "num_waiting", "members", "spilled", "push_bound",
+              "pause_remaining", "delivered_at", "lag", "active", "first_ts", "last_ts")  # fmt: skip
 """Fields of answers that time changes, or that tell who is asked."""
 MOVING = ("mirror", "sources", "max_age", "allow_msg_ttl", "allow_msg_schedules")
 """Fields of a configuration by which a stream changes while nobody does anything."""

@@ -197,6 +197,15 @@ def in_turn(limit: int = 1) -> judges.InTurn:
     return history
 
 
+def one_owner() -> judges.OneOwner:
+    """At 10: c has 1 and 2 of key a for 2 s, 3 of a is settled, d has 4 of b."""
+    history = judges.OneOwner(2.0)
+    for seq, key, client in ((1, "a", "c"), (2, "a", "c"), (3, "a", "c"), (4, "b", "d")):
+        history.take(seq, key, client, 1, 10.0)
+    history.settling(3)
+    return history
+
+
 def later(due: float) -> float:
     return due + 1.0
 
@@ -313,6 +322,18 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: in_turn().take(2, "b"),
         lambda: in_turn(2).take(3, "b"),
         lambda: (history := in_turn(), history.settling(2), history.take(3, "b")),
+    ],
+    judges.OneOwner: [
+        lambda: one_owner().take(5, "a", "c", 1, 11.0),
+        lambda: one_owner().take(5, "a", "d", 1, 12.0),
+        lambda: one_owner().take(2, "a", "d", 2, 11.0),
+        lambda: (
+            history := one_owner(),
+            history.settling(1),
+            history.refusing(2),
+            history.take(3, "a", "c", 2, 11.0),
+            history.take(5, "a", "d", 1, 11.0),
+        ),
     ],
     time_judges.Firings: [lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:25.000000Z"})],
     letter_judge.Letters: [
@@ -499,6 +520,15 @@ PLANTED: dict[type, dict[str, Plant]] = {
             history.take(2, "a"),
         ),
         "of another key": lambda: in_turn().take(1, "b"),
+    },
+    judges.OneOwner: {
+        "two have a key": lambda: one_owner().take(5, "a", "d", 1, 11.0),
+        "the others came again": lambda: (
+            history := one_owner(),
+            history.settling(1),
+            history.take(2, "a", "d", 2, 13.0),
+            history.take(5, "a", "c", 1, 14.0),
+        ),
     },
     judges.Guarded: {
         "a hole": lambda: guarded().begins(4),

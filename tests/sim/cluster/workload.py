@@ -168,10 +168,16 @@ class Workload:
             await session.close()
 
     async def pull(
-        self, session: Session, stream: str, consumer: str, take: Callable[[Msg], Awaitable[None]], batch: int = 10
+        self,
+        session: Session,
+        stream: str,
+        consumer: str,
+        take: Callable[[Msg], Awaitable[None]],
+        batch: int = 10,
+        inbox: str = "",
     ) -> None:
-        """One pull request, for a second; `take` may raise what requests raise."""
-        with session.inbox() as (inbox, got):
+        """One pull request, for a second, with a new inbox or this one; `take` may raise what requests raise."""
+        with session.inbox(inbox) as (inbox, got):
             try:
                 request = json.dumps({"batch": batch, "expires": 1_000_000_000}).encode()
                 session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", request, inbox)
