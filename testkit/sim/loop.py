@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from testkit.sim.network import Endpoints
@@ -145,7 +146,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._scheduled = False
         self._paused = False
         self._busy_until = 0.0
-        self._left: set[asyncio.Task[Any]] = set()
+        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        """Its own, so that an end need not look through those of all processes that ever were."""
+        self._left: list[asyncio.Task[Any]] = []
         """The tasks that were under way when the process was killed."""
         self.time = clock.monotonic  # type: ignore[method-assign]
 
@@ -156,7 +159,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         until the simulation is over (`quietly_collected`)."""
         self.alive = False
         self._ready.clear()
-        self._left = asyncio.all_tasks(self)
+        self._left = [task for task in self._tasks if not task.done()]
 
     def pause(self) -> None:
         self._paused = True
@@ -263,7 +266,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name=name or "task", context=context)
+        task = asyncio.Task(coro, loop=self, name=name or "task", context=context)
+        self._tasks.add(task)
+        return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.alive:  # tasks of a process that is gone are never finished
