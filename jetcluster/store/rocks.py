@@ -64,6 +64,18 @@ class RocksSnapshot:
         pairs = self._stored(start, end)
         yield from pairs if self._newer is None else self._newer.over(pairs, start, end)
 
+    def first(self, start: bytes, end: bytes) -> KeyValue | None:
+        """Return the first pair of `scan`, None without one, at the cost of a seek: a scan begins with a look at all
+        newer writes."""
+        if self._cursor is None:
+            raise KvError("the database was closed")
+        stored, newer = self._stored(start, end), self._newer
+        if newer is None:
+            return next(stored, None)
+        found = next((pair for pair in stored if not newer.covers(pair[0])), None)
+        key = newer.ceiling(start, end)
+        return found if key is None or (found is not None and found[0] < key) else (key, newer.present(key))
+
     def _stored(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
         for pair in pairs_of(self._cursor, None, start):
             if pair[0] >= end:

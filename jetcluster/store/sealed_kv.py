@@ -122,7 +122,7 @@ class SealedSnapshot(RocksSnapshot):
         """Find the subjects of a stream, each by one seek, and put them in order; an element is a pause."""
         at, end = prefix, keys.stream_end(keys.POSTING, int.from_bytes(prefix[1:]))
         runs: list[list[bytes]] = [[]]
-        while (found := next(self._stored_view.scan(at, end), None)) is not None:
+        while (found := self._stored_view.first(at, end)) is not None:
             stored = found[0]
             at = stored[: self._seal.head_end(stored)] + HIGHEST
             runs[-1].append(self._seal.shown(stored)[:-8])

@@ -15,7 +15,7 @@ from jetcluster.store import keys, sealed_kv, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.kv import KvDamagedError, OpenWrites
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.sealed_kv import SealedKv, SealedReader
 from jetcluster.store.transfer import START, Scrub
@@ -237,6 +237,28 @@ def test_an_announcement_ends_before_names_that_are_not_prepared(kv: SealedKv, m
     assert kinds == [keys.BLOCK, keys.INFO]
     with pytest.raises(AssertionError, match="in order at once"):
         giver.announce(place, 1 << 30)
+
+
+def test_names_are_put_in_order_without_a_look_at_all_open_writes_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a disk keeps commits waiting there are ten thousands of them, and a step took seconds."""
+    kv = SealedKv(tmp_path, store_seal(), owner_flushes=True)
+    store = filled(kv, 1)
+    monkeypatch.setattr(RocksKv, "_must_wait", lambda self: True)
+    for first in range(9):
+        store.append(Batch.of([b"new.%d" % first, b"a"], [], [b"x"] * 2), store.last_seq + 1, 10**6 + first * 2)
+    store.purge(b"b")
+    snapshot = store.export()
+    monkeypatch.setattr(OpenWrites, "span", lambda self, start, end: pytest.fail("all open writes are looked at"))
+    for _ in snapshot.prepare(bytes([transfer.KINDS.index(keys.POSTING)])):
+        pass
+    monkeypatch.undo()
+    kv.commit()
+    target_kv = MemKv()
+    ship(snapshot, target := BlockStore(target_kv, OWN, memory=False), target_kv)
+    assert target.state == store.state and records(target_kv, OWN) == sorted(records(kv, 1))
+    kv.close()
 
 
 # -- damage
