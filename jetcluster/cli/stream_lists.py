@@ -116,7 +116,13 @@ def run_consumers(servers: ServerOptions, stream: str, *, as_json: bool) -> int:
 def _consumers(connection: Connection, stream: str, within: float) -> list[Json]:
     account, slash, name = stream.rpartition("/")
     if not slash:
-        found = _listed(connection, f"CONSUMER.LIST.{stream}", "consumers", within)
+        try:
+            found = _listed(connection, f"CONSUMER.LIST.{stream}", "consumers", within)
+        except ApiError as error:
+            if error.err_code != NOT_ENABLED_FOR_ACCOUNT:
+                raise
+            text = "the account of this user has no JetStream; a user of the system account asks for ACCOUNT"
+            raise ServerRefusedError(f"{text}/{stream}") from None
         if found.missing:
             raise ServerRefusedError(f"consumers that do not answer: {', '.join(sorted(found.missing))}")
         return list(found.entries.values())

@@ -426,7 +426,7 @@ class Connection:
             self._socket.settimeout(max(left, 0.001))
             data = self._socket.recv(size)
         except TimeoutError as error:
-            raise RequestTimeoutError(f"nothing came in time from {self.url}") from error
+            raise RequestTimeoutError(f"nothing came in time from {self.url or 'the server'}") from error
         except OSError as error:
             raise self._lost(str(error)) from error
         if not data:

@@ -42,6 +42,8 @@ class LeafNodes:
         """Links that have joined their accounts."""
         self.link_parts = LinkParts(parts, self.state, LeafLogins(parts, self.state), self.links)
         self._listener: asyncio.Server | TlsListener | None = None
+        self._first: TlsListener | None = None
+        """The listener, where links begin with a TLS handshake."""
         self._unreached: dict[str, tuple[str, float]] = {}
         """Address -> (last logged error, its monotonic time)."""
         self._loops: dict[int, asyncio.Future[None]] = {}
@@ -106,7 +108,7 @@ class LeafNodes:
                 fallback=options.tls.fallback_delay,
             )
             self.state.host, self.state.port = await first.start(options.host, port, shared=shared)
-            self._listener = first
+            self._listener = self._first = first
             return
         plain = await asyncio.get_running_loop().create_server(
             lambda: LeafLink(self.link_parts), options.host or None, port, backlog=128, reuse_port=shared or None
@@ -119,8 +121,8 @@ class LeafNodes:
         if (tls := self.state.tls_if_any) is None:
             return
         tls.renew()
-        if tls.accepting is not None and self._listener is not None and not isinstance(self._listener, asyncio.Server):
-            self._listener.context = tls.accepting
+        if self._first is not None and tls.accepting is not None:
+            self._first.context = tls.accepting
 
     async def stop(self) -> None:
         """Closes the port and stops connecting to hubs. The server closes the links with its other connections."""

@@ -117,6 +117,12 @@ def test_consumers_through_the_system_account(capsys: pytest.CaptureFixture[str]
     assert "no server reports a stream T of account A" in err and "stream A/S has no leader that answers" in err
 
 
+def test_consumers_for_a_user_without_jetstream(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving({f"{API}.CONSUMER.LIST.S": [NO_JETSTREAM]}) as peer:
+        assert run_command(["consumers", "S", "-s", peer.url]) == REFUSED
+    assert "a user of the system account asks for ACCOUNT/S" in capsys.readouterr().err
+
+
 def test_consumers_of_no_stream(capsys: pytest.CaptureFixture[str]) -> None:
     with serving({f"{API}.CONSUMER.LIST.S": [NOT_FOUND], f"{API}.CONSUMER.LIST.T": [{"total": 0}]}) as peer:
         assert run_command(["consumers", "S", "-s", peer.url]) == REFUSED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 from pathlib import Path
@@ -58,6 +59,13 @@ def test_silence_is_a_timeout_and_the_connection_goes_on():
         with pytest.raises(RequestTimeoutError):
             connection.request("silent", timeout=0.05)
         assert connection.request("loud").data == b"yes"
+
+
+def test_a_server_that_does_not_say_what_it_is_is_named_by_its_address():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ConnectionLostError, match=f"{url}: nothing came in time from the server"):
+            Connection([url], timeout=0.1)
 
 
 def test_the_first_server_that_answers_is_taken():

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from testkit.sim.nodes import ACCOUNT, Cluster, NoRespondersError
+from jetcluster.raft.api import Role
+from testkit.sim.nodes import ACCOUNT, Cluster, Node, NoRespondersError
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.transfers import whole
 
@@ -104,3 +105,25 @@ async def test_all_nodes_keep_the_clusters_id_and_strangers_stay_out() -> None:
         restarted = cluster.restart("C")
         assert restarted.mesh.me.cluster_id in ids
         await cluster.until(lambda: len(restarted.mesh.peers) == 2, what="links of the restarted C")
+
+
+@virtual_time
+async def test_a_node_with_an_empty_store_campaigns_for_nothing_before_it_knows_the_streams() -> None:
+    """It starts with all others, none of which leads yet, and votes once it has what they have."""
+    async with Cluster("ABCD") as cluster:
+        for number in range(5):
+            await cluster.create(f"S{number}")
+        for fresh in "DA":
+            rest = "".join(sorted(set("ABCD") - {fresh}))
+            cluster.crash("ABCD")
+            cluster.restart(rest)
+            node = cluster.add(fresh)
+
+            def votes(node: Node = node) -> bool:
+                group, streams = node.js.meta.group, len(node.js.meta.machine.all_assignments())
+                if group is not None and group.role in (Role.CANDIDATE, Role.LEADER):
+                    assert streams == 5, group.role
+                return group is not None and node.me in group.peers and streams == 5
+
+            await cluster.until(votes, 60, "it votes")
+            assert cluster.meta_leader() is not None

@@ -7,6 +7,7 @@ import asyncio
 import copy
 import json
 import socket
+import ssl
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from jetcluster.cli.merge import options_from
 from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 from jetcluster.node.process import reloading
+from testkit.certificates import Authority
 
 BASE = 'listen: "127.0.0.1:-1"\nserver_name: n\n'
 
@@ -361,3 +363,28 @@ async def test_the_cluster_s_password_and_address(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
             assert two.reload(two_text % ("newer", f", routes: ['nats://{address}']")) == ["cluster"]
             assert len(one.node.jetstream.mesh.links) == 1, "links that stand stay"
+
+
+@pytest.mark.parametrize("first", ["true", "false"])
+async def test_leaf_links_take_the_authority_that_the_file_has_at_a_reload(first: str, tmp_path: Path) -> None:
+    for name in ("old", "new", "hub"):
+        (tmp_path / name).mkdir()
+    old, new = (Authority(tmp_path / name, name) for name in ("old", "new"))
+    known = tmp_path / "ca.pem"
+    known.write_bytes(old.file.read_bytes())
+    cert, key = old.issue("server")
+    tls = (
+        f"tls {{ cert_file: '{cert}', key_file: '{key}', ca_file: '{known}', handshake_first: {first}, verify: true }}"
+    )
+    async with running(tmp_path / "hub", f"leafnodes {{ listen: '127.0.0.1:-1', {tls} }}") as hub:
+        leaves = hub.node.leafnodes
+        port, before = leaves.port, leaves.state.tls.accepting
+        known.write_bytes(new.file.read_bytes())
+        hub.reload(f"leafnodes {{ listen: '127.0.0.1:-1', {tls} }}\nmax_payload: 1000")
+        assert (leaves.port, leaves.state.tls.accepting is before) == (port, False)
+        if first == "true":
+            trust = ssl.create_default_context(cafile=str(old.file))
+            trust.load_cert_chain(*new.issue("leaf"))
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+            assert (await reader.readline()).startswith(b"INFO ")
+            writer.close()
