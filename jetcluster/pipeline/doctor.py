@@ -18,7 +18,7 @@ from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.result import ENVIRONMENT, OK, EnvironmentProblem, Result, explain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -51,34 +51,41 @@ class _Examination:
             progress(f"{'ok     ' if ok else 'MISSING'} {name}: {found}")
 
 
-def examine(args: argparse.Namespace) -> Result:
-    """Runs all checks, the server last and only with `--server`. The exit code is 3 when something is missing."""
+def run(session: SparkSession, args: argparse.Namespace) -> Result:
+    """Runs the checks in a session that is there."""
+    return examine(args, session)
+
+
+def examine(args: argparse.Namespace, session: SparkSession | None = None) -> Result:
+    """Runs all checks, the server last and only with `--server`. The exit code is 3 when something is missing. Without
+    a session it starts one, and stops it."""
     at = _Examination(quiet=args.json)
     at.look("python", lambda: f"{platform.python_version()} ({sys.executable})")
     for package in environment.PACKAGES:
         at.look(package, functools.partial(_package, package))
-    if not environment.is_submitted():
+    if session is None and not environment.is_submitted():
         at.look("java", lambda: f"{environment.java_version(os.environ)} ({environment.find_java(os.environ)})")
     if not at.failed:
-        _examine_spark(at, args)
+        _examine_spark(at, args, session)
     if args.server:
         at.look("server", lambda: _server(args))
     return Result("doctor", {"checks": at.checks}, ENVIRONMENT if at.failed else OK)
 
 
-def _examine_spark(at: _Examination, args: argparse.Namespace) -> None:
+def _examine_spark(at: _Examination, args: argparse.Namespace, session: SparkSession | None) -> None:
     from jetcluster.pipeline.session import open_session
 
-    sessions: list[SparkSession] = []
+    sessions = [] if session is None else [session]
 
     def start() -> str:
-        sessions.append(open_session(args.master, args.conf, name="jetcluster doctor", quick=True))
-        return f"Spark {sessions[0].version}, {sessions[0].sparkContext.master}"
+        if not sessions:
+            sessions.append(open_session(args.master, args.conf, name="jetcluster doctor", quick=True))
+        return f"Spark {sessions[0].version}, {sessions[0].conf.get('spark.master')}"
 
     at.look("session", start)
     at.look("one-row job", lambda: f"{sessions[0].range(1).count()} row")
     at.look("worker python", lambda: _worker(sessions[0]))
-    if sessions and not environment.is_submitted():
+    if sessions and session is None and not environment.is_submitted():
         sessions[0].stop()
 
 
@@ -91,7 +98,8 @@ def _package(name: str) -> str:
 
 def _worker(session: SparkSession) -> str:
     """Runs code in a worker and compares its Python version with ours, as data sources travel as pickles."""
-    version, arrow = session.sparkContext.parallelize([0], 1).map(_describe_worker).collect()[0]
+    told = session.range(1).mapInArrow(_described, "version string, arrow string").collect()[0]
+    version, arrow = told.version, told.arrow
     if version != platform.python_version():
         raise EnvironmentProblem(
             f"workers run Python {version}, this is {platform.python_version()}: set PYSPARK_PYTHON"
@@ -99,10 +107,12 @@ def _worker(session: SparkSession) -> str:
     return f"{version}, pyarrow {arrow}"
 
 
-def _describe_worker(_: int) -> tuple[str, str]:
+def _described(batches: Iterable[Any]) -> Iterator[Any]:
     import pyarrow
 
-    return platform.python_version(), str(pyarrow.__version__)
+    for _ in batches:
+        told = {"version": platform.python_version(), "arrow": str(pyarrow.__version__)}
+        yield pyarrow.RecordBatch.from_pylist([told])
 
 
 def _server(args: argparse.Namespace) -> str:

@@ -1,4 +1,5 @@
-"""Names of Spark's jobs in its UI and event log: of a batch, what it is of, and not the line of code that began it."""
+"""Names of Spark's jobs in its UI and event log: of a batch, what it is of, and not the line of code that began it.
+Spark Connect, whose server names jobs by their plans, takes tags for them."""
 
 from __future__ import annotations
 
@@ -16,10 +17,15 @@ DESCRIPTION: Final = "spark.job.description"
 @contextmanager
 def named(session: SparkSession, text: str) -> Iterator[None]:
     """Spark's jobs that begin inside are named `text`; a name that the caller's thread had comes back. Under Spark
-    Connect, which has no such names, nothing happens."""
+    Connect they get `text` as a tag."""
     context: Any = getattr(session, "sparkContext", None)
     if context is None:
-        yield
+        tag = text.replace(",", ";")  # a tag has no comma
+        session.addTag(tag)
+        try:
+            yield
+        finally:
+            session.removeTag(tag)
         return
     before = context.getLocalProperty(DESCRIPTION)
     context.setLocalProperty(DESCRIPTION, text)

@@ -42,6 +42,8 @@ class FakeStream:
         self.last, self.created, self.looks, self._busy = last, "2026-11-29T12:00:00Z", 0, busy
         self.after_read: Callable[[], None] = lambda: None
         self.read = self
+        self.tags: set[str] = set()
+        self.addTag, self.removeTag = self.tags.add, self.tags.remove
 
     def ask(self, options: Any, question: Any) -> StreamState:
         self.looks += 1

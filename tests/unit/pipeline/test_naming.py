@@ -34,7 +34,10 @@ def test_a_name_holds_inside_and_the_callers_comes_back() -> None:
     assert context.properties == {DESCRIPTION: None}
 
 
-def test_a_session_without_a_context_has_no_names() -> None:
-    session: Any = SimpleNamespace()
-    with named(session, "x"):
-        pass
+def test_a_session_of_connect_has_tags() -> None:
+    tags: set[str] = set()
+    session: Any = SimpleNamespace(addTag=tags.add, removeTag=tags.remove)
+    with pytest.raises(ValueError, match="inside"), named(session, "a, b"):
+        assert tags == {"a; b"}
+        raise ValueError("inside")
+    assert not tags
