@@ -28,6 +28,7 @@ FIGURES = {
     "spark": "the Spark source and the archive job",
     "lakehouse": "the lakehouse job: rows per second into Delta and Iceberg tables, and CPU per row",
     "spark_latency": "from a publish to a row of a streaming query, and how much of that is Spark's",
+    "restore": "the restore job: rows per second by mode, and CPU per row",
     "sink": "the Spark sink: rows per second, and CPU per row",
     "workers": "throughput and processor time of one worker and of two",
     "subscriptions": "very many subscriptions of one client",

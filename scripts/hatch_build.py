@@ -4,6 +4,7 @@ so where there is none. A package without compiled code is all Python, and does 
 from __future__ import annotations
 
 import importlib.util
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,14 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[misc,type-arg]
         if self.target_name != "wheel":
             return
         folder = Path(self.root) / "jetcluster" / "native"
-        for old in folder.glob("*.so"):
-            old.unlink()
         why = _script(Path(self.root) / "scripts" / "native.py").compile_all(folder)
         if why:
             self.app.display_warning(f"jetcluster is built without compiled loops: {why}")
             return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        build_data["artifacts"].append("jetcluster/native/*.so")
+        ending = sysconfig.get_config_var("EXT_SUFFIX")  # the tree may hold modules of another Python, or of no source
+        build_data["artifacts"] += [f"jetcluster/native/{one.stem}{ending}" for one in sorted(folder.glob("*.pyx"))]
 
 
 def _script(path: Path) -> Any:

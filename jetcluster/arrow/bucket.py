@@ -14,6 +14,7 @@ from jetcluster.arrow.arguments import source_options, unix_nanoseconds
 from jetcluster.arrow.options import OptionError
 from jetcluster.arrow.reader import BUFFER_BYTES, read_extents, resolved
 from jetcluster.arrow.resolve import check_loss
+from jetcluster.arrow.schema import BUCKET_TYPES, arrow_schema
 from jetcluster.client.servers import ServerOptions
 from jetcluster.protocol import headers
 
@@ -74,6 +75,37 @@ def _rows(batches: Iterator[pa.RecordBatch], *, with_deleted: bool) -> Iterator[
         keys = pc.replace_substring_regex(subjects, _PREFIX, "")
         found = pa.RecordBatch.from_arrays([keys, data, operations(blocks), seqs, times], schema=SCHEMA)
         yield found if with_deleted else found.filter(pc.equal(found.column("operation"), PUT))
+
+
+_NEEDS: Final = {
+    "key": ("subject",), "value": ("data", "headers_raw"), "operation": ("headers_raw",), "revision": ("seq",),
+    "created": ("time",),
+}  # fmt: skip
+
+
+class BucketColumns:
+    """Columns of a bucket (`schema.BUCKET_TYPES`) from those of its stream, in the order of `names`."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._schema = arrow_schema(names, BUCKET_TYPES)
+        self.needed = list(dict.fromkeys(column for name in names for column in _NEEDS[name]))
+        """The columns of the stream that are needed."""
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """`batch` has the columns `needed`. The value is null where the key was deleted."""
+        return pa.RecordBatch.from_arrays(
+            [self._column(batch, name) for name in self._schema.names], schema=self._schema
+        )
+
+    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        if name == "key":
+            return pc.replace_substring_regex(batch.column("subject"), _PREFIX, "")
+        if name in ("revision", "created"):
+            return batch.column(_NEEDS[name][0])
+        found = operations(batch.column("headers_raw"))
+        if name == "operation":
+            return found
+        return pc.if_else(pc.equal(found, PUT), batch.column("data"), pa.scalar(None, pa.binary()))
 
 
 def operations(blocks: pa.Array) -> pa.Array:

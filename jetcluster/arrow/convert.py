@@ -30,10 +30,7 @@ _MAX_FIELD_BYTES: Final = 1 << 30
 def digest(subject: bytes, block: bytes, payload: bytes) -> int:
     """Returns a signed 64-bit hash of a message's subject, header block (b"" for none) and payload, not of its sequence
     and time. It is the same on every replica, in a mirror, and after archive and restore."""
-    hashed = hashlib.blake2b(b"%d %d " % (len(subject), len(block)), digest_size=8)
-    hashed.update(subject)
-    hashed.update(block)
-    hashed.update(payload)
+    hashed = hashlib.blake2b(b"%d %d %b%b%b" % (len(subject), len(block), subject, block, payload), digest_size=8)
     return int.from_bytes(hashed.digest(), "little", signed=True)
 
 

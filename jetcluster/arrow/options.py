@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from jetcluster.arrow.schema import default_columns
+from jetcluster.arrow.schema import default_columns, known_columns
 from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import CallerError
 from jetcluster.protocol import subjects
@@ -62,6 +62,8 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = ()
     kafka: bool = False
+    bucket: str = ""
+    """The key-value bucket whose columns are read, instead of those of its stream; "" for none."""
     headers: bool = True
     preference: ReadPreference = ReadPreference()
     replica_wait: float = 5.0
@@ -96,7 +98,12 @@ class SourceOptions:
     @property
     def names(self) -> list[str]:
         """The columns of a query without a schema of its own."""
-        return list(self.columns) or default_columns(kafka=self.kafka, headers=self.headers)
+        return list(self.columns) or default_columns(kafka=self.kafka, bucket=bool(self.bucket), headers=self.headers)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Column -> Spark's DDL type, of all columns that a query may name."""
+        return known_columns(self.kafka, bucket=bool(self.bucket))
 
 
 def check_servers(urls: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from jetcluster.errors import CallerError
@@ -40,21 +40,31 @@ KAFKA_TYPES: Final[dict[str, str]] = {
 """The columns of Spark's Kafka source, for `kafkaColumns=true`."""
 
 
+BUCKET_TYPES: Final[dict[str, str]] = {
+    "key": "string",
+    "value": "binary",
+    "operation": "string",
+    "revision": "bigint",
+    "created": "timestamp",
+}
+"""The columns of a key-value bucket, for `bucket=NAME`."""
+
+
 class SchemaError(CallerError, ValueError):
     """A column does not exist, or has another type."""
 
 
-def known_columns(kafka: bool) -> dict[str, str]:
-    return KAFKA_TYPES if kafka else TYPES
+def known_columns(kafka: bool, *, bucket: bool = False) -> dict[str, str]:
+    return BUCKET_TYPES if bucket else KAFKA_TYPES if kafka else TYPES
 
 
-def default_columns(*, kafka: bool = False, headers: bool = True) -> list[str]:
-    return [n for n in known_columns(kafka) if n not in OPTIONAL and (headers or n != "headers")]
+def default_columns(*, kafka: bool = False, bucket: bool = False, headers: bool = True) -> list[str]:
+    return [n for n in known_columns(kafka, bucket=bucket) if n not in OPTIONAL and (headers or n != "headers")]
 
 
-def check_columns(names: Sequence[str], *, kafka: bool = False) -> list[str]:
-    """Returns `names` as a list. Raises SchemaError for an unknown or repeated column, or none."""
-    known = known_columns(kafka)
+def check_columns(names: Sequence[str], known: Mapping[str, str] = TYPES) -> list[str]:
+    """Returns `names`, which must be `known`, as a list. Raises SchemaError for an unknown or repeated column, or
+    none."""
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1, 0.5)
@@ -65,8 +75,11 @@ def check_columns(names: Sequence[str], *, kafka: bool = False) -> list[str]:
     return list(names)
 
 
-def arrow_schema(names: Sequence[str], *, kafka: bool = False, time_unit: str = "us") -> Any:
-    """Returns the `pyarrow.Schema` for these columns, exactly as Spark expects it with times in microseconds."""
+def arrow_schema(
+    names: Sequence[str], known: Mapping[str, str] = TYPES, *, kafka: bool = False, time_unit: str = "us"
+) -> Any:
+    """Returns the `pyarrow.Schema` for these columns of `known` (with `kafka`, of KAFKA_TYPES), exactly as Spark
+    expects it with times in microseconds."""
     import pyarrow as pa
 
     text, many = pa.string(), pa.list_(pa.field("element", pa.string()))
@@ -81,5 +94,6 @@ def arrow_schema(names: Sequence[str], *, kafka: bool = False, time_unit: str = 
             pa.field("element", pa.struct([pa.field("key", text), pa.field("value", pa.binary())]))
         ),
     }
-    known = known_columns(kafka)
+    if kafka:
+        known = KAFKA_TYPES
     return pa.schema([pa.field(name, types[known[name]]) for name in names])

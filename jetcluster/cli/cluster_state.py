@@ -99,6 +99,8 @@ class ClusterState:
     meta_size: int = 0
     """Members of the meta group; 0 without a cluster."""
     meta_quorum: int = 0
+    lost: list[str] = field(default_factory=list)
+    """`ACCOUNT/STREAM` of the first streams that no server has any more, as the meta leader lists them."""
     notes: list[str] = field(default_factory=list)
     """Parts that are missing, and why."""
 
@@ -115,7 +117,8 @@ class ClusterState:
         found = [f"{server.name}: {reason}" for server in self.servers for reason in server.reasons]
         if self.meta_size and not self.meta_leader:
             found.append(f"the meta group has no leader: {self.meta_quorum} of {self.meta_size} servers are needed")
-        return found + [f"stream {group.label}: {group.trouble()}" for group in self.without_leader]
+        found += [f"stream {group.label}: {group.trouble()}" for group in self.without_leader]
+        return found + [f"stream {name}: it is on no server any more" for name in self.lost]
 
 
 def read_cluster(connection: Connection, within: float) -> ClusterState:
@@ -216,6 +219,7 @@ def _add_meta(cluster: ClusterState, by_name: dict[str, ServerReport], jsz: Answ
         cluster.meta_quorum = max(cluster.meta_quorum, meta.get("quorum_needed", 0) or cluster.meta_size // 2 + 1)
         if name in by_name:
             by_name[name].meta = "leader" if meta.get("leader") == name else "voter"
+        cluster.lost += map(str, (meta.get("lost") or {}).get("names", ()))
         if meta.get("leader") in (name, None):
             for replica in meta.get("replicas") or ():
                 _add_member(by_name, replica)

@@ -154,8 +154,10 @@ def _consumer_row(consumer: Json) -> list[str]:
         kind += ", paused"
     elif kind == "push" and not consumer.get("push_bound"):
         kind += ", unbound"
-    if keys := (consumer.get("order_per_key") or {}).get("keys_waiting"):
-        kind += f", keys: {keys:,}"
+    sharing = consumer.get("order_per_key") or {}
+    for field, title in (("keys_waiting", "keys"), ("members", "members")):
+        if count := sharing.get(field):
+            kind += f", {title}: {count:,}"
     if letters := (consumer.get("dead_letters") or {}).get("waiting"):
         kind += f", letters: {letters:,}"
     waiting = f"{consumer.get('num_waiting', 0):,}" if kind.startswith("pull") else "-"

@@ -34,6 +34,7 @@ from jetcluster.model import dead_letters
 from jetcluster.model.advisory import consumer_action
 from jetcluster.model.consumer_rules import is_beyond
 from jetcluster.model.limits import FARTHEST_SEQ
+from jetcluster.model.order_per_key import KeySharing
 from jetcluster.records import NamedTuple
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.proposals import OutcomeUnknownError
@@ -60,8 +61,8 @@ class LiveConsumer(NamedTuple):
     """True when a subscription takes the deliveries of a push consumer."""
     since: int
     """Unix nanoseconds when the owner began."""
-    keys: int = 0
-    """Number of keys whose messages wait for others of them."""
+    sharing: KeySharing = KeySharing()
+    """State of its order per key."""
     letter_error: str = ""
     """The failure of its dead letters, "" without one."""
 
@@ -298,7 +299,7 @@ class ConsumerRequests:
             replica.machine.rules,
             num_waiting=known.waiting,
             push_bound=known.bound,
-            keys_waiting=known.keys,
+            sharing=known.sharing,
             letter_error=known.letter_error,
             cluster=replica.infos.consumer_cluster(
                 state, replica.infos.all() if peers is None else peers, leader_since_ns=known.since
@@ -413,10 +414,15 @@ def _page(replica: StreamReplica, body: Body) -> tuple[list[str], int]:
 
 
 def _live(answer: Body) -> Live:
-    since, keys, errors = answer.get("since") or {}, answer.get("keys") or {}, answer.get("letter_errors") or {}
+    since, errors = answer.get("since") or {}, answer.get("letter_errors") or {}
+    keys, members = answer.get("keys") or {}, answer.get("members") or {}  # an older server tells no members
     return {
         int(cid): LiveConsumer(
-            waiting, bool(bound), int(since.get(cid) or 0), int(keys.get(cid) or 0), str(errors.get(cid) or "")
+            waiting,
+            bool(bound),
+            int(since.get(cid) or 0),
+            KeySharing(int(keys.get(cid) or 0), *map(int, members.get(cid) or ())),
+            str(errors.get(cid) or ""),
         )
         for cid, (waiting, bound) in answer["live"].items()
     }

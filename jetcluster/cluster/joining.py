@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from jetcluster.cluster.bootstrap import MAX_PEERS, Announcement, Bootstrap, Founding, Verdict
@@ -24,6 +25,7 @@ from jetcluster.model.machines import is_first
 from jetcluster.ordered import OrderedSet
 from jetcluster.raft.api import META_GROUP, RaftError
 from jetcluster.raft.journal.log import JournalDamageError
+from jetcluster.records import NamedTuple
 from jetcluster.replica.rounds import Background
 from jetcluster.replica.services import Network, Runtime
 
@@ -137,12 +139,20 @@ class Roster:
 BOOT_NOTICE = "boot"
 JOIN_METHOD = "meta.join"
 JOIN_RETRY_SECONDS = 0.5
+REFUSED_SECONDS = 5.0
+"""A refusal that lasts is logged: another change of the members, or a new leader, is over sooner."""
 ANNOUNCE_SECONDS = 0.02
 ADVICE = (
     "all that it promised is void, and its streams are elsewhere. To have the machine in the cluster again stop the "
     "server, move the folder jetstream out of its store_dir and start it: it joins as a new member. What only this "
     "store has is still in it. With jetstream { set_aside_removed: true } the server does so by itself when it starts"
 )
+
+
+class _Refusal(NamedTuple):
+    reason: str
+    tell_at: float
+    """Monotonic seconds; infinite once it was logged."""
 
 
 class Joining:
@@ -175,6 +185,8 @@ class Joining:
         """Linked peers whose meta group does without this node, by their last announcement."""
         self.removed = ""
         """Why this server is no longer a member, once the meta leader has reported it; else ""."""
+        self._refused = _Refusal("", 0.0)
+        """The leader's last reason not to admit this server."""
         network.mesh.serve(JOIN_METHOD, self._serve_join, strangers=True)
         network.mesh.on_notice(BOOT_NOTICE, self._on_announcement, strangers=True)
 
@@ -340,8 +352,18 @@ class Joining:
                 self._runtime.log.error(REMOVED, advice=ADVICE)  # noqa: TRY400
                 if not self._followed:
                     self._came_back()
+            elif REMOVED not in str(error):
+                self._note_refusal(str(error))
         except MeshError:
             pass  # the next round asks again
+
+    def _note_refusal(self, reason: str) -> None:
+        now = self._runtime.clock.monotonic()
+        if reason != self._refused.reason:
+            self._refused = _Refusal(reason, now + REFUSED_SECONDS)
+        elif now >= self._refused.tell_at:
+            self._refused = _Refusal(reason, inf)
+            self._runtime.log.warning("the cluster does not admit this server, which goes on asking", reason=reason)
 
     async def _serve_join(self, peer: str, payload: bytes) -> bytes:
         """Admits a node if this one leads the meta group; other nodes answer without effect."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from jetcluster.consumer.state.creation import following
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.model import times
+from jetcluster.model.order_per_key import KeySharing
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules
 
@@ -39,6 +40,9 @@ def _last_ones(state: ConsumerState, store: BlockStore, above: int, upto: int) -
     return found
 
 
+NO_SHARING: Final = KeySharing()
+
+
 def consumer_info(
     stream: str,
     state: ConsumerState,
@@ -48,12 +52,12 @@ def consumer_info(
     *,
     num_waiting: int = 0,
     push_bound: bool = False,
-    keys_waiting: int = 0,
+    sharing: KeySharing = NO_SHARING,
     letter_error: str = "",
     cluster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the object with keys in wire order, without `type`. `now` is Unix nanoseconds; `num_waiting`,
-    `push_bound`, `keys_waiting` and `letter_error` come from the owner; `cluster` is the finished object, None on a
+    `push_bound`, `sharing` and `letter_error` come from the owner; `cluster` is the finished object, None on a
     standalone server. Its `config` is the replicated one except for `num_replicas`; the edge converts it for clients.
     Raises DamagedError."""
     rules = state.rules
@@ -76,7 +80,12 @@ def consumer_info(
     if push_bound:
         found["push_bound"] = True
     if rules.keys is not None or state.unacked.held:
-        found["order_per_key"] = {"messages_waiting": state.unacked.held, "keys_waiting": keys_waiting}
+        found["order_per_key"] = {
+            "messages_waiting": state.unacked.held,
+            "keys_waiting": sharing.waiting,
+            "members": sharing.members,
+            "spilled": sharing.spilled,
+        }
     if rules.letters is not None or state.letters:
         found["dead_letters"] = _dead_letters(state, letter_error)
     if rules.pause_until > now:

@@ -210,6 +210,11 @@ LEADERLESS: Final = FindingKind(
     "A leader needs a majority of the replicas",
     "Start the servers of its replicas. If a majority is lost for good: rescue of the stream",
 )  # fmt: skip
+LOST: Final = FindingKind(
+    "JC324", BAD, "A stream is on no server any more", "symptoms/cluster.md#a-stream-is-on-no-server-any-more",
+    "The servers of its replicas were removed, or came back with empty stores",
+    "Start the old store again, if there is one. Else delete the stream and restore it from a backup",
+)  # fmt: skip
 REPLICA_GONE: Final = FindingKind(
     "JC302", WARN, "A replica's server is absent", "symptoms/cluster.md#a-server-of-the-cluster-is-absent",
     "The stream goes on with the others",
@@ -505,7 +510,7 @@ KINDS: Final[tuple[FindingKind, ...]] = (
     META_LEADERLESS, META_AT_QUORUM, UNEVEN, VERSIONS, LEVELS, SYNC_DIFFERS, TWO_SERVERS, LINK_MISSING, RESCUED,
     UNANSWERED, LEADERLESS, REPLICA_GONE, BEHIND, CATCHING_UP, NOT_APPLIED, STOPPED, DAMAGED, REJECTED, UNDECIDED,
     REFUSING, BROKEN, ONE_REPLICA, ONE_MACHINE, STREAM_FULL, STREAM_ROLLS, CONSUMERS_NEAR, UPSTREAM_SILENT,
-    UPSTREAM_LAGS, QUEUE_UNUSED, NO_INTEREST, REFUSED, GUARD_REFUSES, GUARD_MISSING,
+    UPSTREAM_LAGS, QUEUE_UNUSED, NO_INTEREST, REFUSED, GUARD_REFUSES, GUARD_MISSING, LOST,
     STUCK, ACKS_FULL, PAUSED, REDELIVERED, UNASKED, GIVEN_UP, UNBOUND, UNREAD, LETTERS_WAIT, OPEN_ROUTES,
     NO_USERS, NO_TLS, CONSOLE_OPEN, TEMPORARY_STORE, SYNC_RELAXED, INERT, NO_SYSTEM_USER, ACCOUNT_NEAR, INVALID,
     START_WARNING, ACCOUNT_RESERVED,

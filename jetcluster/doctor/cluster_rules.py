@@ -43,6 +43,12 @@ def look_at_orphan(facts: OrphanFacts) -> Iterator[Finding]:
     yield kinds.LEADERLESS.found(Subject(account=facts.account, stream=facts.name), what, why, **figures)
 
 
+def look_at_lost(account: str, name: str) -> Iterator[Finding]:
+    """Yields what no server can tell, because none that has a replica of the stream is in the cluster any more."""
+    about = Subject(account=account, stream=name)
+    yield kinds.LOST.found(about, f"{name} is on no server any more: it stores and delivers nothing")
+
+
 def _absent(facts: ClusterFacts, present: list[ServerFacts]) -> Iterator[Finding]:
     """A server that anybody reached is there, whatever others say: a link between two is `_missing_links`."""
     there = {server.name for server in present} | {one.name for one in facts.unanswered}

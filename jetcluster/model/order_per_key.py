@@ -42,6 +42,17 @@ class KeyWish(NamedTuple):
     """Name of the header whose value is the key; b"": the key is from the subject."""
 
 
+class KeySharing(NamedTuple):
+    """Facts of the order per key that only a consumer's owner knows."""
+
+    waiting: int = 0
+    """Number of keys whose messages wait, for others of them or for the member that has them."""
+    members: int = 0
+    """Number of members that share the keys."""
+    spilled: int = 0
+    """Messages that went to another member than their key's since the owner began, as too many waited."""
+
+
 def wish_of(config: Config) -> KeyWish | None:
     """Returns what `config` asks for, None for nothing. Raises ApiError for a wish that makes no sense."""
     limit, key = _given(config, LIMIT), _given(config, KEY)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.budget import Steps
 from jetcluster.cluster.consumer_facts import consumer_facts
-from jetcluster.doctor.cluster_rules import look_at_cluster, look_at_orphan
+from jetcluster.doctor.cluster_rules import look_at_cluster, look_at_lost, look_at_orphan
 from jetcluster.doctor.config_rules import look_at_account, look_at_config
 from jetcluster.doctor.consumer_rules import look_at_consumer
 from jetcluster.doctor.facts import ClusterFacts, OrphanFacts, ServerFacts, Unanswered
@@ -27,7 +27,7 @@ from jetcluster.monitor.facts import broken_facts, refusal_facts, server_facts, 
 from jetcluster.monitor.jsz import node_name
 from jetcluster.monitor.shared import Shared, part_of
 from jetcluster.monitor.source import FINDINGS_METHOD, ROWS_PER_STEP, Json
-from jetcluster.monitor.view import engine_of, mesh_of
+from jetcluster.monitor.view import engine_of, lost_streams, mesh_of
 from jetcluster.store.api import DamagedError
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Findings:
 
 
 def _orphans(engine: JetStream, servers: list[ServerFacts], found: Collector) -> Steps[None]:
-    """Adds the streams of which nobody tells, because the servers of all their replicas are absent."""
+    """Adds the streams of which nobody tells, because the servers of all their replicas are absent, or gone."""
     machine, network = engine.meta.machine, engine.network
     linked = {name for server in servers for name in (server.name, *server.linked)}
     there = {network.me, *network.mesh.peers}
@@ -160,6 +160,10 @@ def _orphans(engine: JetStream, servers: list[ServerFacts], found: Collector) ->
                 found.add(look_at_orphan(OrphanFacts(assignment.account, assignment.name, servers_of)))
             if not place % ROWS_PER_STEP:
                 yield
+    for place, lost in enumerate(lost_streams(engine), 1):
+        found.add(look_at_lost(lost.account, lost.name))
+        if not place % ROWS_PER_STEP:
+            yield
 
 
 async def serve_findings(node: Node, peer: str, payload: bytes) -> bytes:

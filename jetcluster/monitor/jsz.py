@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jetcluster import API_LEVEL
 from jetcluster.budget import Steps
-from jetcluster.consumer.info import consumer_info
+from jetcluster.consumer.info import NO_SHARING, consumer_info
 from jetcluster.model.cluster_info import cluster_wire, group_name
 from jetcluster.model.consumer_rules import shown
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
-from jetcluster.monitor.view import apis_of, engine_of, now_text
+from jetcluster.monitor.view import apis_of, engine_of, lost_streams, now_text
 from jetcluster.node.node import Node
 from jetcluster.raft.core.group import Group
 from jetcluster.stream.read.msg_get import state_object
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.raft.api import RaftGroup
     from jetcluster.replica.stream_replica import StreamReplica
+
+
+MAX_LOST_NAMES: Final = 20
+"""Streams without any server that are named; all are counted."""
 
 
 def consumer_count(replica: StreamReplica) -> int:
@@ -50,7 +54,7 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
             replica.machine.rules,
             num_waiting=owner.num_waiting if owner is not None else 0,
             push_bound=owner is not None and owner.push_bound,
-            keys_waiting=owner.keys_waiting if owner is not None else 0,
+            sharing=owner.key_sharing if owner is not None else NO_SHARING,
             letter_error=owner.letter_trouble if owner is not None else "",
             cluster=replica.infos.consumer_cluster(state, peers),
         )
@@ -236,6 +240,10 @@ def meta_cluster(node: Node) -> Json:
     waiting = [api.waiting() for api in apis_of(node).values()]
     found["pending_requests"] = sum(total - infos for total, infos in waiting)
     found["pending_infos"] = sum(infos for _, infos in waiting)
+    lost = lost_streams(engine) if group.leader == engine.network.me else ()
+    if lost:
+        names = [f"{one.account}/{one.name}" for one in lost[:MAX_LOST_NAMES]]
+        found["lost"] = {"streams": len(lost), "names": names}
     status = group.status()
     found["snapshot"] = {
         "pending_entries": max(status.last_index - status.first_index + 1, 0),

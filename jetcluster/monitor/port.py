@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.config.options import Options
-from jetcluster.config.tls_options import TlsOptions
 from jetcluster.errors import OperatorError
 from jetcluster.logs import get_logger
 from jetcluster.monitor.source import WORKER_METHOD
@@ -51,6 +51,9 @@ class Monitor:
         self.scheme = "http" if tls is None else "https"
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
+        self._open: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Opens the port, again after a change of TLS; None until the first connection has come."""
+        self._renewing: set[asyncio.Task[None]] = set()
         self.connections: Connections | None = None
         """None until aiohttp is imported."""
         self.most_connections = MAX_CONNECTIONS
@@ -99,10 +102,20 @@ class Monitor:
             await runner.setup()
             self._runner = runner
             assert runner.server is not None, "it was set up"
-            self._server = await asyncio.get_running_loop().create_server(
-                connections.factory(runner.server), sock=self._listener, backlog=MAX_BACKLOG, ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else HEAD_SECONDS,
-            )  # fmt: skip
+            factory = connections.factory(runner.server)
+
+            async def open_port() -> None:
+                """Accepts connections by the present TLS context; those that are open stay."""
+                former, ours = self._server, self._listener.dup()
+                self._server = await asyncio.get_running_loop().create_server(
+                    factory, sock=ours, backlog=MAX_BACKLOG, ssl=self._tls,
+                    ssl_handshake_timeout=None if self._tls is None else HEAD_SECONDS,
+                )  # fmt: skip
+                if former is not None:
+                    former.close()
+
+            self._open = open_port
+            await open_port()
         except Exception:
             log.exception("monitoring does not work")
 
@@ -117,12 +130,15 @@ class Monitor:
         self._asked.set()
         return await (await asyncio.shield(self._machine)).serve(peer, payload)
 
-    def renew_certificate(self, options: TlsOptions | None) -> None:
-        """Loads the certificate again after a reload, for later handshakes. Raises ConfigError."""
-        if self._tls is not None and options is not None:
-            from jetcluster.config.tls import load_certificate
-
-            load_certificate(self._tls, options)
+    def renew_tls(self, options: Options) -> None:
+        """Takes over certificate and authorities of a reload, for later connections. Raises ConfigError."""
+        if self._tls is None or options.tls is None:
+            return
+        self._tls = _tls(options)
+        if self._open is not None:
+            renewing = asyncio.get_running_loop().create_task(self._open())
+            self._renewing.add(renewing)
+            renewing.add_done_callback(self._renewing.discard)
 
     async def stop(self) -> None:
         """Closes the port."""
@@ -130,6 +146,7 @@ class Monitor:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*self._renewing)
         if self._server is not None:
             self._server.close()
         if self._runner is not None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jetcluster.config.tls_options import TlsOptions
+from jetcluster.config.options import Options
 from jetcluster.monitor.shared import part_of
 from jetcluster.monitor.source import FINDINGS_METHOD
 from jetcluster.monitor.system.events import SystemEvents
@@ -93,9 +93,9 @@ class NodeMonitoring(Monitoring):
     async def ask_others(self, account: str, others: int, seconds: float) -> str:
         return "" if self.claims is None else await self.claims.ask_others(account, others, seconds)
 
-    def renew_certificate(self, tls: TlsOptions | None) -> None:
+    def renew_tls(self, options: Options) -> None:
         if self.listener is not None:
-            self.listener.renew_certificate(tls)
+            self.listener.renew_tls(options)
 
     def address(self) -> tuple[str, str, int] | None:
         return None if self.listener is None else (self.listener.scheme, self.listener.host, self.listener.port)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jetcluster.config.options import LeafRemoteOptions
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
+    from jetcluster.meta.state import Assignment
     from jetcluster.server.client.clients import ClosedClient
     from jetcluster.server.client.connection import ClientConnection
     from jetcluster.server.leaf.connection import LeafConnection
@@ -35,6 +36,13 @@ def engine_of(node: Node) -> JetStream | None:
 def apis_of(node: Node) -> dict[str, JetStreamApi]:
     """Returns the APIs of the accounts with JetStream."""
     return {} if node.jetstream is None else node.jetstream.apis
+
+
+def lost_streams(engine: JetStream) -> list[Assignment]:
+    """Returns the streams of which no server of the cluster has a replica: no server can tell of its own loss, after it
+    was removed or came back without its store."""
+    machine = engine.meta.machine
+    return [one for one in machine.misplaced if machine.nodes.keys().isdisjoint(one.peers)]
 
 
 def links_of(node: Node) -> list[PeerLink]:

@@ -17,7 +17,6 @@ from jetcluster import REPORTED_VERSION, __version__, logs, native
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config import feature_flags
 from jetcluster.config.options import Options
-from jetcluster.config.tls_options import TlsOptions
 from jetcluster.health.usage import PageCounters
 from jetcluster.logs import Logger
 from jetcluster.node.node_jetstream import Endings, NodeJetStream
@@ -68,8 +67,8 @@ class Monitoring:
         """Returns the account's JWT, from the first of `others` servers that has it; "" when none has."""
         return ""
 
-    def renew_certificate(self, tls: TlsOptions | None) -> None:
-        """Takes over the certificate of a reload. Raises ConfigError."""
+    def renew_tls(self, options: Options) -> None:
+        """Takes over the certificate and the authorities of a reload. Raises ConfigError."""
 
     def address(self) -> tuple[str, str, int] | None:
         """Returns scheme, host and port; None without a port."""

@@ -93,7 +93,7 @@ def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], O
             node.jetstream.keys.change(new.jetstream)
     except (OSError, ValueError, OperatorError) as error:
         raise ConfigError(str(error)) from error
-    node.monitoring.renew_certificate(new.tls)
+    node.monitoring.renew_tls(new)
     if node.leafnodes is not None:
         node.leafnodes.renew_certificates()
     ws_port, ws_tls = node.server.ws_port, new.websocket.tls

@@ -25,7 +25,7 @@ from jetcluster.archive.manifest import FILE_ROWS, ArchivedFile, Manifest
 from jetcluster.archive.storage import open_archive
 from jetcluster.backup.lock import BackupLock
 from jetcluster.clock import SystemClock, SystemRng
-from jetcluster.pipeline import archive_tasks, compaction
+from jetcluster.pipeline import archive_tasks, compaction, row_files
 from jetcluster.pipeline.archive_guard import ArchiveGuard
 from jetcluster.pipeline.arguments import add_server, source_options, stream_state_of
 from jetcluster.pipeline.environment import progress
@@ -225,18 +225,11 @@ class Archive:
         manifest.commit(self.storage, found)
 
     def _check_written(self, files: list[ArchivedFile]) -> None:
-        """Removes what tasks that were repeated have left, and reads the others back. Raises DataLoss: a worker that
-        does not share the folder writes to one of its own, and Spark says nothing."""
+        """Removes what tasks that were repeated have left, and reads the others back. Raises DataLoss."""
         held: dict[str, int] = {}
         for folder in sorted({file.path.rpartition("/")[0] for file in files}):
             held |= self._remove_strays(folder, files)
-        here = sum(file.rows for file in files if held.get(file.path) == file.size)
-        rows = sum(file.rows for file in files)
-        if here != rows:
-            raise DataLoss(
-                f"tasks wrote {rows} rows and {self.storage.url} has {here} of them: --out has to be a folder that the "
-                "driver and all workers share, or an object store"
-            )
+        row_files.check_held(self.storage.url, [(file.rows, held.get(file.path) == file.size) for file in files])
         archive_tasks.run_tasks(self._session, files, archive_tasks.back_reader(self.storage.url))
 
     def _remove_strays(self, folder: str, new: list[ArchivedFile] | tuple[()]) -> dict[str, int]:

@@ -246,7 +246,8 @@ class Audit:
         read: list[DataFrame] = []
         for copy in list(job.copies):
             try:
-                read.append(self._summary(copy, job).localCheckpoint())
+                summary: Any = self._summary(copy, job).toArrow()  # a row per range, safe from workers that die
+                read.append(self._session.createDataFrame(summary))
             except Exception as error:  # noqa: BLE001 - told as the answer about this copy
                 job.unreadable[copy.name] = explain(error)[0]
                 job.copies.remove(copy)

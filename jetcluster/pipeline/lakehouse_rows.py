@@ -47,12 +47,14 @@ class RowsJob(LandingJob):
         return max(counts[first:]), max(counts[:first], default=0)
 
     def _write(self, span: Span) -> list[DataFile]:
-        """Writes the files of a batch. New fields become columns first, and then it is written again with them."""
+        """Writes the files of a batch, and sees that they are there. New fields become columns first, and then it is
+        written again with them."""
         rows = self._read(span, lossy=self._args.allow_loss)
         while True:
             parts = self._landing.parts()
             task = WriteTask(span, parts, self._columns, self._format)
             files, found = results_of(rows.mapInArrow(task, RESULT).collect())
+            self._landing.check_written(files)
             wider = grown(self._columns, found, OWN.names) if found is not None else self._columns
             if wider == self._columns:
                 return files

@@ -141,9 +141,23 @@ def print_submit(args: argparse.Namespace, words: Sequence[str]) -> int:
         except OSError as error:
             return _fail(f"{package.file_name()} cannot be written here: {error}", result.ENVIRONMENT)
         progress(
-            f"wrote {package.file_name()} and {package.SHIM}; on all machines {python} needs pyspark, pyarrow, pandas"
+            f"wrote {package.file_name()} and {package.SHIM}; on all machines {python} needs "
+            f"{', '.join(packages_of(args))}{'; here also deltalake, pyiceberg' if words[0] == 'lakehouse' else ''}"
         )
     return result.OK
+
+
+def packages_of(args: argparse.Namespace) -> list[str]:
+    """Returns the packages that the Python of all machines needs for a job."""
+    from jetcluster.archive.storage import OBJECT_STORES
+
+    given = vars(args)
+    urls = [str(given.get(name) or "") for name in ("out", "source", "archive")]
+    found = [*environment.PACKAGES]
+    if any(url.partition("://")[0] in OBJECT_STORES for url in urls):
+        found.append("obstore")
+    return found + [{"avro": "fastavro", "protobuf": "protobuf"}[form] for form in ("avro", "protobuf")
+                    if given.get("format") == form]  # fmt: skip
 
 
 def job_words(words: Sequence[str]) -> list[str]:

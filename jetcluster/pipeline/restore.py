@@ -83,6 +83,6 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
     else:
         from jetcluster.pipeline.restore_publish import publish
 
-        fields |= publish(plan, args)
+        fields |= publish(session, plan, args)
     fields["seconds"] = round(time.monotonic() - started, 2)
     return Result("restore", fields)

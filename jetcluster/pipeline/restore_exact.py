@@ -1,23 +1,28 @@
 """`--mode exact`: a new stream from an archive, made by STREAM.RESTORE, read back and compared.
 
-An interrupted restore starts over (docs/pipeline.md).
+One connection sends the archive, as a stream has one order. What costs, which is to read, check and encode its rows, is
+done by tasks, as many at a time as there are cores; the driver hands on what they made. An interrupted restore starts
+over (docs/pipeline.md).
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.client.restore_transfer import RestoreTransfer
 from jetcluster.client.servers import ask
 from jetcluster.client.stream_state import StreamError, StreamState, stream_state
 from jetcluster.errors import ApiError, JetclusterError, PassingError
-from jetcluster.pipeline import restore_plan
+from jetcluster.pipeline import restore_parts, restore_rows
+from jetcluster.pipeline.archive_tasks import FilePart
 from jetcluster.pipeline.arguments import server_options_of, source_options
 from jetcluster.pipeline.environment import progress
-from jetcluster.pipeline.restore_plan import RestorePlan, RowTotals
+from jetcluster.pipeline.naming import named
+from jetcluster.pipeline.restore_plan import RestorePlan
+from jetcluster.pipeline.restore_rows import RowTotals
 from jetcluster.pipeline.result import DataLoss, UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS: Final = 5
 NAME_TAKEN: Final = 10130
+MAX_AHEAD: Final = 8
+"""Parts of the archive that the driver holds until they are sent, at most."""
 GONE_SECONDS: Final = 25.0
 """The longest wait until the server has removed the incomplete stream of an interrupted restore."""
 
@@ -41,7 +48,7 @@ def restore_exact(session: SparkSession, plan: RestorePlan, args: argparse.Names
     while there is None:
         attempts += 1
         try:
-            _transfer(plan, args, attempts)
+            _transfer(session, plan, args, attempts)
         except NotTheArchiveError as error:
             raise DataLoss(str(error)) from None
         except (PassingError, ApiError) as error:
@@ -65,7 +72,7 @@ def _may_pass(error: JetclusterError) -> bool:
     return error.retriable or (isinstance(error, ApiError) and error.err_code == 0)
 
 
-def _transfer(plan: RestorePlan, args: argparse.Namespace, attempt: int) -> None:
+def _transfer(session: SparkSession, plan: RestorePlan, args: argparse.Namespace, attempt: int) -> None:
     options = server_options_of(args)
     deadline = time.monotonic() + GONE_SECONDS
     with options.connect(attempt - 1) as connection:
@@ -77,26 +84,44 @@ def _transfer(plan: RestorePlan, args: argparse.Namespace, attempt: int) -> None
                 if error.err_code != NAME_TAKEN or time.monotonic() > deadline:
                     raise
                 time.sleep(1.0)  # the server will remove the stream of an interrupted restore
-        rows = _Rows(plan, quiet=args.json)
+        rows = _Rows(session, plan, quiet=args.json)
         transfer.send(rows.blobs(), check=rows.check)
 
 
 class _Rows:
     """The archived rows on their way to the server, counted."""
 
-    def __init__(self, plan: RestorePlan, *, quiet: bool) -> None:
+    def __init__(self, session: SparkSession, plan: RestorePlan, *, quiet: bool) -> None:
+        self._session = session
         self._plan = plan
         self._quiet = quiet
         self._totals = RowTotals()
 
     def blobs(self) -> Iterator[bytes]:
-        for one in self._plan.manifests:
-            made = self._plan.sorted_rows(one).mapInArrow(restore_plan.blobs, restore_plan.BLOB_SCHEMA)
-            for row in made.toLocalIterator(prefetchPartitions=True):
-                self._totals = self._totals.plus(RowTotals(row.rows, row.bytes, row.digest, row.places))
-                yield bytes(row.blob)
+        """Yields the middle of the archive. Tasks make the next parts of it meanwhile, one for each core."""
+        width = min(self._session.sparkContext.defaultParallelism, MAX_AHEAD)
+        for part, made in restore_parts.ahead(
+            restore_parts.cut(self._plan.manifests, self._plan.end), self._made, width
+        ):
+            found = RowTotals()
+            for batch in made.to_batches():
+                for row in batch.to_pylist():
+                    found = found.plus(RowTotals(row["rows"], row["bytes"], row["digest"], row["places"]))
+                    yield row["blob"]
+            self._totals = self._totals.plus(found)
             if not self._quiet:
-                progress(f"batch {one.number}: {one.rows} rows sent")
+                progress(f"sequences {part.low} to {part.high - 1}: {found.rows} rows sent")
+
+    def _made(self, part: FilePart) -> tuple[FilePart, Any]:
+        """Returns a part's blobs, made by one task."""
+        url = self._plan.url
+
+        def make(batches: Iterable[Any]) -> Iterator[Any]:
+            for _ in batches:
+                yield from restore_rows.blobs(restore_parts.in_order(url, part, restore_rows.COLUMNS))
+
+        with named(self._session, f"{self._plan.stream} restored: sequences {part.low} to {part.high - 1}"):
+            return part, self._session.range(0, 1, 1, 1).mapInArrow(make, restore_rows.BLOB_SCHEMA).toArrow()
 
     def check(self) -> None:
         """Raises NotTheArchiveError."""

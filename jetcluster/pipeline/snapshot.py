@@ -13,11 +13,11 @@ import json
 import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from jetcluster.pipeline import row_files
 from jetcluster.pipeline.arguments import add_server, server_options_of, source_options, stream_state_of
-from jetcluster.pipeline.result import Result, UsageError
+from jetcluster.pipeline.result import DataLoss, Result, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,15 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--as-of-seq", type=int, metavar="N", help="after the write of this revision (default: now)")
     when.add_argument("--as-of-time", metavar="T", help="at this time, RFC 3339 or milliseconds since 1970")
-    parser.add_argument("--out", required=True, metavar="DIR", help="new folder for the rows")
-    parser.add_argument("--format", choices=["parquet", "jsonl"], default="parquet", help="(default: %(default)s)")
+    parser.add_argument("--out", required=True, metavar="URL", help="the rows: a new folder, s3://bucket/path, ...")
+    parser.add_argument("--format", choices=row_files.FORMATS, default="parquet", help="(default: %(default)s)")
     parser.add_argument("--with-deleted", action="store_true", help="rows for deleted keys, too")
 
 
 def check(args: argparse.Namespace) -> None:
     """Checks the arguments before Spark starts. Raises UsageError."""
-    if "://" not in args.out and Path(args.out).exists() and any(Path(args.out).iterdir()):
-        raise UsageError(f"--out {args.out} is not empty")
+    row_files.check_new(args.out)
     moment(args, stream_state_of(args, stream_of(args)))
 
 
@@ -85,8 +84,12 @@ def run(session: SparkSession, args: argparse.Namespace) -> Result:
     found, removed = keys_at(session, args, state, seq)
     counts = {row.state: row["count"] for row in found.groupBy("state").count().collect()}
     wanted = found if args.with_deleted else found.where(f"state <> '{DELETED}'")
-    write(wanted, args.out, args.format)
+    written = write(wanted, args.out, args.format)
     found.unpersist()
+    counted = sum(counts.values()) - (0 if args.with_deleted else counts.get(DELETED, 0))
+    if written != counted:  # a worker died with rows that it held, and the bucket has not got them any more
+        row_files.remove(args.out)
+        raise DataLoss(f"{args.out} has {written} of {counted} keys: the bucket changed meanwhile; run the job again")
     fields: dict[str, Any] = {
         "bucket": args.bucket,
         "seq": seq,
@@ -207,13 +210,13 @@ def behind_of(status: int, headers: Mapping[str, str | None]) -> int | None:
     return 1 + int(pending) if status == 204 and pending is not None else None
 
 
-def write(rows: DataFrame, out: str, form: str) -> None:
-    """Writes the rows. In JSON lines a value is text, or `value_base64` if it is not UTF-8."""
+def write(rows: DataFrame, out: str, form: str) -> int:
+    """Writes the rows and returns their number. In JSON lines a value is text, or `value_base64` if it is not UTF-8.
+    Raises what `row_files.write` raises."""
     from pyspark.sql import functions as F
 
     if form == "parquet":
-        rows.write.parquet(out)
-        return
+        return row_files.write(rows, out)
     text = F.try_validate_utf8(F.col("value").cast("string"))
     other = F.when(F.col("value").isNotNull() & text.isNull(), F.base64("value"))
-    rows.withColumns({"value_base64": other, "value": text}).write.json(out)
+    return row_files.write(rows.withColumns({"value_base64": other, "value": text}), out, form)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.pipeline import checkers
+from jetcluster.pipeline import checkers, row_files
 from jetcluster.pipeline.arguments import add_server, source_options
 from jetcluster.pipeline.checkers.event import Event, Finding, load, operations
 from jetcluster.pipeline.result import CHECK_FAILED, OK, Result, UsageError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+PACKED_BYTES: Final = 4 << 20
+"""Bytes of a history's lines that are sent together."""
 FINDING: Final = (
     "history string, workload string, kind string, msg_id string, seq bigint, replica string, t double, text string"
 )
@@ -94,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stream", help="with --server: what this stream holds counts, not what the history noted")
     parser.add_argument("--archive", metavar="DIR", help="the same from an archive (`jetcluster pipeline archive`)")
     parser.add_argument("--workload", help="whose stream that is (default: the stream's name in lower case)")
-    parser.add_argument("--out", metavar="DIR", help="new folder for the findings as Parquet")
+    parser.add_argument("--out", metavar="URL", help="the findings as Parquet: a new folder, s3://bucket/path, ...")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -109,8 +112,8 @@ def check(args: argparse.Namespace) -> None:
         raise UsageError("--workload goes with --server or --archive")
     if (args.server or args.archive) and len(histories(args.history)) > 1:
         raise UsageError(f"--history {args.history}: one stream is what one run stored, and these are several")
-    if args.out and Path(args.out).exists() and any(Path(args.out).iterdir()):
-        raise UsageError(f"--out {args.out} is not empty")
+    if args.out:
+        row_files.check_new(args.out)
 
 
 def histories(path: Path) -> list[Path]:
@@ -144,17 +147,37 @@ def _result(judged: DataFrame, out: str | None, files: Sequence[Path]) -> Result
     counts = {(row.history, row.kind): row["count"] for row in found.groupBy("history", "kind").count().collect()}
     first = found.orderBy("history", "t", "kind", "seq").limit(FINDINGS_SHOWN).collect()
     if out:
-        found.write.mode("append").parquet(out)
+        row_files.write(found, out)
     return verdict(figures, counts, [row.asDict() for row in first], out)
 
 
 def lines_of(session: SparkSession, files: Sequence[Path]) -> DataFrame:
-    """Returns (history, value) rows: each file is one history, named by its stem."""
-    from pyspark.sql import functions as F
+    """Returns (history, value) rows: each file is one history, named by its stem. The driver reads the files, which
+    workers need not see, and sends them compressed."""
+    import pyarrow as pa
 
-    name = F.url_decode(F.replace(F.col("_metadata.file_name"), F.lit("+"), F.lit("%2B")))
-    rows = session.read.text([str(file) for file in files])
-    return rows.select(F.regexp_replace(name, r"\.jsonl$", "").alias("history"), "value")
+    packed = [(file.stem, part) for file in files for part in packed_lines(file)]
+    columns = [pa.array(column) for column in zip(*packed, strict=True)] if packed else [[], []]
+    table: Any = pa.table(columns, schema=pa.schema([("history", pa.string()), ("packed", pa.binary())]))
+    return session.createDataFrame(table).mapInArrow(unpacked, "history string, value string")
+
+
+def packed_lines(file: Path) -> Iterator[bytes]:
+    """Yields the lines of a file, about PACKED_BYTES together, compressed."""
+    with file.open("rb") as lines:
+        while part := lines.readlines(PACKED_BYTES):
+            yield zlib.compress(b"".join(part), 1)
+
+
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`, from (history, packed) to (history, value)."""
+    import pyarrow
+
+    for batch in batches:
+        for history, part in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            lines = zlib.decompress(part).decode(errors="replace").splitlines()
+            names = pyarrow.repeat(pyarrow.scalar(history), len(lines))
+            yield pyarrow.RecordBatch.from_arrays([names, pyarrow.array(lines, pyarrow.string())], ["history", "value"])
 
 
 def stored(session: SparkSession, args: argparse.Namespace) -> tuple[DataFrame, str, str]:

@@ -49,7 +49,7 @@ class ArchiveEntry(NamedTuple):
 
 
 def encode(name: bytes, ts: int, seq: int, headers: bytes, payload: bytes) -> bytes:
-    head = (_uvarint(len(name)), _uvarint(_zigzag(ts)), _uvarint(seq), _uvarint(len(headers)), _uvarint(len(payload)))
+    head = (uvarint(len(name)), uvarint(_zigzag(ts)), uvarint(seq), uvarint(len(headers)), uvarint(len(payload)))
     return b"".join((*head, name, headers, payload))
 
 
@@ -139,7 +139,8 @@ def _zigzag(value: int) -> int:
     return value << 1 if value >= 0 else (-value << 1) - 1
 
 
-def _uvarint(value: int) -> bytes:
+def uvarint(value: int) -> bytes:
+    """Encodes a number as Go's `binary.AppendUvarint` does."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()

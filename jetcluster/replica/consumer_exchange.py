@@ -207,18 +207,19 @@ class ConsumerExchange:
 
     def _live_of(self, host: ConsumerHost, cids: list[int]) -> Body:
         """`live`: consumer id -> (waiting pulls, bound). `since`: consumer id -> time when its owner began. `keys`:
-        consumer id -> keys whose messages wait, if there are some. `letter_errors`: why its dead letters fail."""
-        live, since, keys, errors = {}, {}, {}, {}
+        consumer id -> keys whose messages wait, if there are some. `members`: consumer id -> (members that share them,
+        messages that spilled). `letter_errors`: why its dead letters fail."""
+        live, since, keys, members, errors = {}, {}, {}, {}, {}
         for cid in cids:
             hosted = host.running.get(cid)
             if hosted is not None:
                 live[str(cid)] = [hosted.owner.num_waiting, int(hosted.owner.push_bound)]
                 since[str(cid)] = hosted.since
-                if blocked := hosted.owner.keys_waiting:
-                    keys[str(cid)] = blocked
+                if any(sharing := hosted.owner.key_sharing):
+                    keys[str(cid)], members[str(cid)] = sharing.waiting, sharing[1:]
                 if error := hosted.owner.letter_trouble:
                     errors[str(cid)] = error
-        return {"live": live, "since": since, "keys": keys, "letter_errors": errors}
+        return {"live": live, "since": since, "keys": keys, "members": members, "letter_errors": errors}
 
     async def _sync_interest(self) -> None:
         try:

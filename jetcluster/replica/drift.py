@@ -188,6 +188,8 @@ NOTICE = "hash"
 NOTICE_SECONDS = 2.0
 REPEATED_NOTICES = 3
 """An idle leader sends the same hash this many times: a follower that lagged compares the second or third."""
+REMIND_SECONDS = 600.0
+"""Time after which it does so again: a follower may have lagged for longer, and applied since what nobody compared."""
 MAX_PER_NOTICE = 4096
 
 _ENTRY = struct.Struct("<IQ16s")
@@ -207,6 +209,7 @@ class DriftCheck:
         self._open: dict[int, None] = {}
         """Groups with a hash to send, or to send again."""
         self._next = 0.0
+        self._remind_at = runtime.clock.monotonic() + REMIND_SECONDS
         self.compared = 0
         """Hashes compared with a leader's and found equal (monitoring)."""
         network.mesh.on_notice(NOTICE, self._on_notice)
@@ -228,7 +231,8 @@ class DriftCheck:
                 self._open[gid] = None
 
     def _tell_anew(self) -> None:
-        """Send all hashes again: a node has come that may lack them."""
+        """Send all hashes again: a node has come that may lack them, or one has lagged."""
+        self._remind_at = self._runtime.clock.monotonic() + REMIND_SECONDS
         self._told.clear()
         self.look(self._replicas.values())
 
@@ -237,6 +241,8 @@ class DriftCheck:
         now = self._runtime.clock.monotonic()
         if now < self._next:
             return
+        if now >= self._remind_at:
+            self._tell_anew()
         self._next = now + NOTICE_SECONDS
         entries: list[bytes] = []
         for gid in list(self._open):

@@ -8,6 +8,9 @@ from typing import Final
 MAX_MEMBER_BYTES: Final = 16 << 20
 """A request may be as large as a message."""
 MAX_NODE_BYTES: Final = 64 << 20
+MAX_SLOW_MEMBER_BYTES: Final = 4 << 20
+MAX_SLOW_NODE_BYTES: Final = 16 << 20
+"""The same of slow requesters' reads, apart from the others."""
 
 
 class ReadMemory:

@@ -22,7 +22,7 @@ from jetcluster.model.advisory import Advisories, Event
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota
-from jetcluster.replica.read_memory import MAX_NODE_BYTES, ReadMemory
+from jetcluster.replica.read_memory import MAX_NODE_BYTES, MAX_SLOW_NODE_BYTES, ReadMemory
 from jetcluster.replica.rounds import Pulse, Rounds
 from jetcluster.stream.lead.answers import MAX_PENDING_BYTES, MAX_PENDING_MESSAGES
 from jetcluster.stream.lead.atomic_stage import BatchQuota
@@ -123,6 +123,8 @@ class Settings:
     waiting: WaitingRoom = field(default_factory=WaitingRoom)
     read_memory: ReadMemory = field(default_factory=lambda: ReadMemory(MAX_NODE_BYTES))
     """Requests of reads that wait, of all streams of this node."""
+    slow_read_memory: ReadMemory = field(default_factory=lambda: ReadMemory(MAX_SLOW_NODE_BYTES))
+    """Those that wait until their requesters take the answers before."""
     unserved: dict[tuple[int, int], float] = field(default_factory=dict)
     """(stream's group, consumer id) -> monotonic seconds since its owner, on this node, has had messages and readers
     left after each of its runs: those that `cluster.consumer_watch` looks at."""

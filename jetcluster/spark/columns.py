@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from jetcluster.arrow.schema import SchemaError, check_columns, known_columns
+from jetcluster.arrow.schema import TYPES, SchemaError, check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def ddl(names: Sequence[str], *, kafka: bool = False) -> str:
-    known = known_columns(kafka)
+def ddl(names: Sequence[str], known: Mapping[str, str] = TYPES) -> str:
     return ", ".join(f"`{name}` {known[name]}" for name in names)
 
 
-def columns_of(schema: StructType, *, kafka: bool = False) -> list[str]:
+def columns_of(schema: StructType, known: Mapping[str, str] = TYPES) -> list[str]:
     """Returns the columns of a user's schema. Raises SchemaError."""
-    names = check_columns(schema.fieldNames(), kafka=kafka)
-    known = known_columns(kafka)
+    names = check_columns(schema.fieldNames(), known)
     for field in schema.fields:
         if (given := field.dataType.simpleString()) != known[field.name]:
             raise SchemaError(f"column {field.name} is {known[field.name]}, not {given}")

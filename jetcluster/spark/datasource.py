@@ -38,19 +38,19 @@ class JetStreamSource(DataSource):
     def schema(self) -> str:
         """Asks the leaders and fixes the ranges to read. Raises what `batch_extents` raises."""
         self._extents = batch_extents(self._source)
-        return ddl(self._source.names, kafka=self._source.kafka)
+        return ddl(self._source.names, self._source.types)
 
     @SentenceFirst()
     def reader(self, schema: StructType) -> DataSourceReader:
         from jetcluster.spark.source import BatchReader, PushdownReader
 
         kind = PushdownReader if self._source.pushdown else BatchReader
-        return kind(self._source, columns_of(schema, kafka=self._source.kafka), self._extents)
+        return kind(self._source, columns_of(schema, self._source.types), self._extents)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from jetcluster.spark.source import StreamReader
 
-        return StreamReader(self._source, columns_of(schema, kafka=self._source.kafka), self._extents)
+        return StreamReader(self._source, columns_of(schema, self._source.types), self._extents)
 
     @SentenceFirst()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -24,6 +24,8 @@ from jetcluster.spark.render import Cutter, Rows, render, repeated
 
 BATCH_SECONDS: Final = 8.0
 """Timeout of the answer to a commit."""
+TURN_PAUSE_SECONDS: Final = 0.05
+"""Pause between two looks whether the rows before are stored."""
 _PASSING: Final = frozenset({10071, 10164, NOT_COMPLETE, DUPLICATE_ID})
 
 
@@ -59,8 +61,12 @@ class FenceWriter:
         start_after: int | None = None,
         atomic_batch: int = MAX_BATCH_MESSAGES,
         retry_seconds: float = 60.0,
+        first: int = 0,
+        ends: bool = True,
     ) -> None:
-        """`start_after`: see `resume`. With `atomic_batch` 1 each message has its own fence: needs no allow_atomic."""
+        """`start_after`: see `resume`. With `atomic_batch` 1 each message has its own fence: needs no allow_atomic.
+        Several writers may share the job's batch: `first` is the number of rows that others write before these, and
+        `ends` is false where others write more behind them."""
         assert 1 <= atomic_batch <= MAX_BATCH_MESSAGES, atomic_batch
         self.stored = 0
         self.skipped = 0
@@ -71,6 +77,8 @@ class FenceWriter:
         self._job = job
         self._batch = batch
         self._start_after = start_after
+        self._first = first
+        self._ends = ends
         self._cutter = Cutter(atomic_batch, MAX_BATCH_BYTES)
         self._patience = Patience(retry_seconds, f"writing to {stream}")
         self._at = Resume(0, 0)
@@ -80,10 +88,29 @@ class FenceWriter:
         """The rows without an ack. Only one part: were it refused because of as many messages of another writer, the
         next one would fit behind those."""
 
-    def write(self, batches: Iterable[Rows]) -> None:
-        """Writes all rows of the batch, the same on every attempt. Raises FenceError, PublishError, ServerError."""
+    def rows_stored(self) -> int:
+        """Asks how many rows of the batch are stored, whoever wrote them. Raises FenceError, PublishError,
+        ServerError."""
         self._look()
-        done = 0
+        return self._at.rows
+
+    def await_turn(self, seconds: float) -> bool:
+        """Returns True once the rows before are stored; False when for so many seconds no more of them came. Raises as
+        `rows_stored`."""
+        most, deadline = -1, 0.0
+        while (stored := self.rows_stored()) < self._first:
+            now = time.monotonic()
+            if stored > most:
+                most, deadline = stored, now + seconds
+            if now > deadline:
+                return False
+            time.sleep(TURN_PAUSE_SECONDS)
+        return True
+
+    def write(self, batches: Iterable[Rows]) -> None:
+        """Writes its rows of the batch, the same on every attempt. Raises FenceError, PublishError, ServerError."""
+        self._look()
+        done = self._first
         for rows in batches:
             for part in self._cutter.add(rows):
                 done += part.count
@@ -92,8 +119,8 @@ class FenceWriter:
             done += part.count
             self._write_part(part, done)
         self._settle()
-        self.skipped = done - self.stored
-        if done < self._at.rows:
+        self.skipped = done - self._first - self.stored
+        if self._ends and done < self._at.rows:
             raise FenceError(
                 f"{self._stream} holds {self._at.rows} rows of batch {self._batch} of job {self._job}, which has "
                 f"only {done} now"

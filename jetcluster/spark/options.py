@@ -27,7 +27,7 @@ from jetcluster.arrow.options import (
     preference_of,
 )
 from jetcluster.arrow.options import OptionError as OptionError
-from jetcluster.arrow.schema import check_columns
+from jetcluster.arrow.schema import check_columns, known_columns
 from jetcluster.client.credentials import Credentials
 from jetcluster.client.servers import ServerOptions
 from jetcluster.model.times import MILLISECOND, SECOND, parse_rfc3339
@@ -55,7 +55,7 @@ SOURCE_OPTIONS: Final = SERVER_OPTIONS | {
         "fetchBatch", "fetchMaxBytes", "prefetch", "arrowBatchRows", "mode", "asOfSeq", "asOfTime", "pushdown",
         "subscribePattern", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "minOffsetsPerTrigger",
         "maxTriggerDelay", "minLastSeq", "maxStaleness", "consistent", "cutTimeout", "archive", "preferArchive",
-        "metricsUrl",
+        "metricsUrl", "bucket", "keys",
     )
 }  # fmt: skip
 
@@ -75,6 +75,12 @@ _ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 _OF_CATALOG: Final = ("provider", "owner", "location", "comment", "external", "is_managed_location")
 """Properties of a table that Spark's catalog adds to the options of CREATE TABLE, beside `option.NAME` for each."""
+
+BUCKET_STREAM: Final = "KV_"
+"""The beginning of the name of a bucket's stream."""
+_OF_STREAMS: Final = (
+    "stream", "subscribe", "subscribePattern", "subject", "subjects", "kafkaColumns", "includeHeaders"
+)  # fmt: skip
 
 NO_OPTIONS: Final = (
     "there are no options: Spark's catalog keeps those of CREATE TABLE to itself. Name them in each statement, as in "
@@ -180,13 +186,15 @@ def server_options(reader: OptionReader) -> ServerOptions:
 def source_options(given: Mapping[str, str]) -> SourceOptions:
     """Raises OptionError, SchemaError."""
     reader = OptionReader(given, SOURCE_OPTIONS)
-    streams = _streams(reader)
+    bucket = bucket_of(reader)
+    streams = (f"{BUCKET_STREAM}{bucket}",) if bucket else _streams(reader)
     kafka = reader.flag("kafkaColumns", False)
     columns = reader.words("columns")
+    known = known_columns(kafka, bucket=bool(bucket))
     options = SourceOptions(
         server=server_options(reader),
         streams=streams,
-        subjects=checked_subjects(reader.words("subjects") or (">",)),
+        subjects=_key_filters(reader) if bucket else checked_subjects(reader.words("subjects") or (">",)),
         starting=reader.place("startingOffsets", EARLIEST),
         ending=reader.place("endingOffsets", LATEST),
         starting_time=reader.time("startingTimestamp"),
@@ -200,9 +208,10 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         max_bytes=reader.size("maxBytesPerTrigger", 0),
         min_partitions=reader.number("minPartitions", 0),
         max_records=reader.number("maxRecordsPerPartition", 100_000),
-        fail_on_data_loss=reader.flag("failOnDataLoss", True),
-        columns=tuple(check_columns(columns, kafka=kafka)) if columns else (),
+        fail_on_data_loss=reader.flag("failOnDataLoss", not bucket),
+        columns=tuple(check_columns(columns, known)) if columns else (),
         kafka=kafka,
+        bucket=bucket,
         headers=reader.flag("includeHeaders", True),
         preference=preference_of(reader.text("readPreference", "any")),
         replica_wait=reader.seconds("replicaWait", 5.0),
@@ -226,6 +235,24 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     )
     _check_together(options, reader)
     return options
+
+
+def bucket_of(reader: OptionReader) -> str:
+    """Returns the key-value bucket that the options name, "" for none. Raises OptionError."""
+    bucket = reader.text("bucket")
+    if bucket and re.fullmatch(r"[A-Za-z0-9_-]+", bucket) is None:
+        raise OptionError(f"{bucket!r} is no bucket's name")
+    for name in _OF_STREAMS if bucket else ("keys",):
+        if reader.has(name):
+            raise OptionError(f"{name} is about a {'stream' if bucket else 'bucket'}: bucket={bucket or 'NAME'} "
+                              f"goes {'without' if bucket else 'with'} it")  # fmt: skip
+    return bucket
+
+
+def _key_filters(reader: OptionReader) -> tuple[str, ...]:
+    """Returns filters for the keys. A bucket that mirrors another one has the subjects of that one."""
+    keys = reader.words("keys") or (">",)
+    return (">",) if ">" in keys else checked_subjects([f"$KV.*.{key}" for key in keys])
 
 
 def _check_together(options: SourceOptions, reader: OptionReader) -> None:

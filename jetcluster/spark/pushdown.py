@@ -29,8 +29,10 @@ MAX_SUBJECTS = 16
 class Pushdown:
     """The bounds that the filters of a query set: sequences [low, high) and subjects."""
 
-    def __init__(self, *, kafka: bool = False) -> None:
+    def __init__(self, *, kafka: bool = False, bucket: bool = False) -> None:
         self._seq_name, self._time_name = ("offset", "timestamp") if kafka else ("seq", "time")
+        if bucket:
+            self._seq_name, self._time_name = "revision", "created"
         self.low = 0
         self.high: int | None = None
         self.subjects: set[str] | None = None

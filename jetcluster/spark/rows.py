@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,6 +18,13 @@ from jetcluster.spark.sink_options import SinkError, SinkOptions
 MSG_ID: Final = b"Nats-Msg-Id"
 RESERVED: Final = (b"Nats-Batch-", b"Nats-Expected-", b"Nats-Stream-Source", b"Nats-Required-Api-Level", MARKER)
 """Prefixes of headers that have a meaning for the server, which would act on them or refuse the message."""
+_KEY: Final = re.compile(r"(?!\.)[-/_=.a-zA-Z0-9]+(?<!\.)")
+_OPERATIONS: Final[dict[str | None, bytes | None]] = {
+    "PUT": None,
+    "DEL": b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n",
+    "PURGE": b"NATS/1.0\r\nKV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n",
+}
+"""Operation on a key -> the header block that clients of buckets send for it."""
 _REMEMBERED_SUBJECTS: Final = 100_000
 
 
@@ -30,6 +38,7 @@ class RowReader:
     def __init__(self, options: SinkOptions, patterns: Sequence[bytes]) -> None:
         """`patterns` are the stream's subjects."""
         self._stream = options.stream
+        self._bucket = options.bucket
         self._subject = options.subject.encode()
         self._drop = options.drop_reserved
         self._with_ids = options.idempotence == "msgid"
@@ -40,6 +49,8 @@ class RowReader:
 
     def rows(self, batch: Any) -> Rows:
         """Returns the rows of a `pyarrow.RecordBatch`. Raises RowError."""
+        if self._bucket:
+            batch = bucket_messages(batch, self._bucket)
         names = batch.schema.names
 
         def column(name: str) -> Any:
@@ -124,6 +135,41 @@ class RowReader:
         for key in named:
             block = header_block.remove(block, key)
         return b"" if block == b"NATS/1.0\r\n\r\n" else block
+
+
+def bucket_messages(batch: Any, bucket: str) -> Any:
+    """Returns the messages that put or delete the keys of a `pyarrow.RecordBatch`. Raises RowError."""
+    keys = batch.column("key").to_pylist()
+    for key in keys:
+        if key is None or _KEY.fullmatch(key) is None:
+            raise RowError(f"{key!r} is no key of a bucket: letters, digits and - _ / = . are, no dot first or last")
+    names, columns = ["subject", "data"], [pa.array([f"$KV.{bucket}.{key}" for key in keys]), batch.column("value")]
+    if "operation" in batch.schema.names:
+        given = batch.column("operation").to_pylist()
+        if unknown := set(given) - {None, *_OPERATIONS}:
+            raise RowError(f"operation is {', '.join(map(str, _OPERATIONS))} or null, not {min(unknown)!r}")
+        blocks = pa.array([_OPERATIONS.get(one) for one in given], pa.binary())
+        columns[1] = pc.if_else(pc.is_valid(blocks), pa.scalar(None, columns[1].type), columns[1])
+        names, columns = [*names, "headers_raw"], [*columns, blocks]
+    if "msg_id" in batch.schema.names:
+        names, columns = [*names, "msg_id"], [*columns, batch.column("msg_id")]
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+def runs(rows: Rows) -> Iterator[Rows]:
+    """Yields the rows in parts without a subject twice, so that none is stored before an earlier one of its subject
+    when those that have no ack are sent again."""
+    if pc.count_distinct(rows.subjects).as_py() == rows.count:
+        yield rows
+        return
+    seen: set[bytes] = set()
+    first = 0
+    for at, subject in enumerate(rows.subjects.to_pylist()):
+        if subject in seen:
+            yield rows.part(first, at)
+            seen, first = set(), at
+        seen.add(subject)
+    yield rows.part(first, rows.count)
 
 
 def _binary(column: Any) -> Any:

@@ -23,7 +23,7 @@ from jetcluster.spark.fence import FenceError
 from jetcluster.spark.fence_writer import FenceWriter
 from jetcluster.spark.publish import ServerLink, WindowedPublisher
 from jetcluster.spark.render import Rows
-from jetcluster.spark.rows import RowReader
+from jetcluster.spark.rows import RowReader, runs
 from jetcluster.spark.sentence import SentenceFirst
 from jetcluster.spark.sink_options import SinkError, SinkOptions
 
@@ -126,12 +126,13 @@ class Sink:
             window=options.publish_window,
             retry_seconds=options.retry_timeout,
             ids=f"{place.job}:{place.batch}:{place.partition}:".encode() if with_ids else None,
-            atomic_batch=options.atomic_batch if self.atomic else 1,
+            atomic_batch=options.atomic_batch if self.atomic and not options.bucket else 1,
             safe_seconds=self.window * _SAFE_SHARE if with_ids else None,
         )
-        for rows in batches:
-            publisher.publish(rows)
-            publisher.settle()  # the next batch may take longer than the stream remembers the ids of unacked messages
+        for batch in batches:
+            for rows in runs(batch) if options.bucket else (batch,):
+                publisher.publish(rows)
+                publisher.settle()  # the next batch may take longer than the stream remembers ids of unacked messages
         publisher.finish()
         return Written(publisher.stored + publisher.duplicates, publisher.duplicates, publisher.last_seq)
 
@@ -143,17 +144,16 @@ class Sink:
                     "repartition(1).sortWithinPartitions(...) in a batch query"
                 )
             return Written()
-        writer = FenceWriter(
-            link,
-            self.options.stream,
-            place.job,
-            place.batch,
-            start_after=self.start_after,
-            atomic_batch=self.options.atomic_batch,
-            retry_seconds=self.options.retry_timeout,
-        )
+        writer = self.fence_writer(link, place.job, place.batch)
         writer.write(batches)
         return Written(writer.stored + writer.skipped, writer.skipped, writer.last_seq)
+
+    def fence_writer(self, link: ServerLink, job: str, batch: int, *, first: int = 0, ends: bool = True) -> FenceWriter:
+        """Returns a writer of rows of one batch of a job, as `FenceWriter` has them."""
+        return FenceWriter(
+            link, self.options.stream, job, batch, start_after=self.start_after,
+            atomic_batch=self.options.atomic_batch, retry_seconds=self.options.retry_timeout, first=first, ends=ends,
+        )  # fmt: skip
 
 
 def _purge(connection: Connection, stream: str) -> int:

@@ -11,7 +11,15 @@ from jetcluster.errors import JetclusterError
 from jetcluster.protocol.subjects import is_subset, is_valid_literal
 from jetcluster.spark import fence
 from jetcluster.spark.message import MAX_BATCH_MESSAGES
-from jetcluster.spark.options import NO_OPTIONS, SERVER_OPTIONS, OptionError, OptionReader, server_options
+from jetcluster.spark.options import (
+    BUCKET_STREAM,
+    NO_OPTIONS,
+    SERVER_OPTIONS,
+    OptionError,
+    OptionReader,
+    bucket_of,
+    server_options,
+)
 
 _TEXT: Final = ("string",)
 _BYTES: Final = ("binary", "string")
@@ -25,6 +33,14 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "msg_id": _TEXT,
 }
 """Columns that the sink reads; others are errors, so that a misspelt one is not silently lost."""
+BUCKET_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "key": _TEXT,
+    "value": _BYTES,
+    "operation": _TEXT,
+    "msg_id": _TEXT,
+}
+"""The same with `bucket=NAME`."""
+BUCKET_IGNORED: Final = ("revision", "created")
 IGNORED: Final = ("stream", "seq", "time", "time_ns", "digest")
 """Columns of the source that the target stream assigns itself."""
 
@@ -39,6 +55,8 @@ class SinkOptions:
 
     server: ServerOptions
     stream: str
+    bucket: str = ""
+    """The key-value bucket whose stream that is, when rows have keys; "" otherwise."""
     subject: str = ""
     """The subject of every row; empty: the column `subject` has it."""
     idempotence: str = "msgid"
@@ -63,7 +81,7 @@ SINK_OPTIONS: Final = SERVER_OPTIONS | {
     name.lower(): name
     for name in (
         "stream", "subject", "idempotence", "jobId", "atomicBatch", "publishWindow", "retryHorizon", "retryTimeout",
-        "startAfter", "batchId", "reservedHeaders", "overwriteMode", "checkpointLocation", "queryName",
+        "startAfter", "bucket", "batchId", "reservedHeaders", "overwriteMode", "checkpointLocation", "queryName",
     )
 }  # fmt: skip
 """Lower case -> as written. The last two are Spark's own options, which Spark passes on."""
@@ -72,11 +90,13 @@ SINK_OPTIONS: Final = SERVER_OPTIONS | {
 def parse(given: Mapping[str, str]) -> SinkOptions:
     """Raises OptionError."""
     reader = OptionReader(given, SINK_OPTIONS)
+    bucket = bucket_of(reader)
     stream, subject, job_id = reader.text("stream"), reader.text("subject"), reader.text("jobId")
     if not reader.given:
         raise OptionError(NO_OPTIONS)
+    stream = f"{BUCKET_STREAM}{bucket}" if bucket else stream
     if not stream:
-        raise OptionError("stream is missing: the name of the stream to write to")
+        raise OptionError("stream is missing: the name of the stream to write to, or bucket")
     if subject and not is_valid_literal(subject.encode()):
         raise OptionError(f"subject {subject!r} is not one that can be published to")
     try:
@@ -86,6 +106,7 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         server=server_options(reader),
         stream=stream,
+        bucket=bucket,
         subject=subject,
         idempotence=reader.one_of("idempotence", "msgid", "fence", "none"),
         batch_id=reader.number("batchId", 0, 0) if reader.has("batchId") else None,
@@ -109,18 +130,22 @@ def _at_most(reader: OptionReader, name: str, default: int, most: int) -> int:
 
 def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
     """Checks `types`: column -> Spark's name of its type. Raises SinkError."""
+    known, ignored = (BUCKET_COLUMNS, BUCKET_IGNORED) if options.bucket else (COLUMNS, IGNORED)
     for name, kind in types.items():
-        if name in IGNORED:
+        if name in ignored:
             continue
-        if name not in COLUMNS:
+        if name not in known:
             raise SinkError(
-                f"column {name!r} is not known to the sink: select {', '.join(COLUMNS)} (or alias yours to one of them)"
+                f"column {name!r} is not known to the sink: select {', '.join(known)} (or alias yours to one of them)"
             )
-        if kind not in COLUMNS[name]:
-            raise SinkError(f"column {name} is {kind}; {' or '.join(COLUMNS[name])} is needed")
-    if "data" not in types:
+        if kind not in known[name]:
+            raise SinkError(f"column {name} is {kind}; {' or '.join(known[name])} is needed")
+    if options.bucket:
+        if missing := {"key", "value"} - types.keys():
+            raise SinkError(f"there is no column {min(missing)}, which a bucket needs")
+    elif "data" not in types:
         raise SinkError("there is no column data: the payload")
-    if not options.subject and "subject" not in types:
+    elif not options.subject and "subject" not in types:
         raise SinkError("there is no column subject, and no option subject")
     if options.idempotence == "fence" and "msg_id" in types:
         raise SinkError(

@@ -47,15 +47,17 @@ class TaskPartition(InputPartition):
 def _read(partition: InputPartition, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
     if not isinstance(partition, TaskPartition):
         return
+    from jetcluster.arrow.bucket import BucketColumns
     from jetcluster.arrow.link import Link
     from jetcluster.arrow.read_task import read_task
     from jetcluster.spark import task_report
 
     task, rows = partition.task, 0
+    keyed = BucketColumns(names) if options.bucket else None
     with SentenceFirst(), contextlib.closing(Link(options, task.target, task.index)) as link:
-        for batch in read_task(task, options, names, link):
+        for batch in read_task(task, options, keyed.needed if keyed else names, link):
             rows += batch.num_rows
-            yield batch
+            yield keyed.convert(batch) if keyed else batch
     if options.metrics_url:
         task_report.send(options.metrics_url, task.target.stream, rows, link.answers, link.retries)
 
@@ -88,7 +90,7 @@ class PushdownReader(BatchReader):
 
     def __init__(self, options: SourceOptions, names: Sequence[str], extents: list[Extent] | None) -> None:
         super().__init__(options, names, extents)
-        self._pushdown = Pushdown(kafka=options.kafka)
+        self._pushdown = Pushdown(kafka=options.kafka, bucket=bool(options.bucket))
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Narrows the ranges. It returns all filters, so Spark applies them again, which costs little."""

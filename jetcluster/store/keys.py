@@ -80,6 +80,14 @@ seq_suffix = _SEQ.pack
 """Sequence -> the last 8 bytes of a posting key."""
 
 
+def posting_head_of(key: bytes) -> bytes:
+    """Return the beginning of a posting's key up to its subject's end; b"" for a key that ends before."""
+    if len(key) < _STREAM_SUBJECT.size:
+        return b""
+    end = _STREAM_SUBJECT.size + int.from_bytes(key[_STREAM_SUBJECT.size - 2 : _STREAM_SUBJECT.size])
+    return key[:end] if len(key) >= end else b""
+
+
 def posting_subject(key: bytes) -> bytes:
     return key[_STREAM_SUBJECT.size : -8]
 

@@ -121,6 +121,8 @@ START = b"\0"
 END = bytes([len(KINDS)])
 RANGE_BYTES = 32 << 10
 """A range ends with the record that makes it this large. A change of one byte ships that; announcing takes 0.2 %."""
+MAX_PLACE = 65_535
+"""Bytes of a place as it is announced. No range ends behind a longer key, such as of the longest subjects."""
 PAIR_COST = 1 << 10
 """Bytes that take as long to read as the handling of a pair."""
 MAX_RANGE_BYTES = 128 << 20
@@ -166,15 +168,14 @@ class Giver:
         return self._snapshot.prepare(KINDS[place[0]], self._stream)
 
     def announce(self, start: bytes, budget: int) -> list[Range]:
-        """Return verified ranges from `start` on, at least one, of about `budget`. Raises DamagedError, KvError."""
+        """Return verified ranges from `start` on, at least one, of about `budget`, and none of another kind, which may
+        have to be prepared first. Raises DamagedError, KvError."""
         found: list[Range] = []
-        while start != END and budget > 0:
-            for one in self._ranges(start):
-                found.append(one)
-                budget -= one.cost
-                if budget <= 0:
-                    break
-            start = found[-1].end
+        for one in self._ranges(start):
+            found.append(one)
+            budget -= one.cost
+            if budget <= 0:
+                break
         return found
 
     def read(self, spans: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -195,7 +196,7 @@ class Giver:
             key = key[keys.STREAM_PREFIX :]
             size += _encode(parts, key, value)
             pairs += 1
-            if size >= RANGE_BYTES:
+            if size >= RANGE_BYTES and len(key) + 2 <= MAX_PLACE:
                 end = start[:1] + key + b"\0"
                 yield Range(start, end, size, pairs, _digest(b"".join(parts)))
                 start = end

@@ -44,8 +44,13 @@ class Msg(NamedTuple):
     payload: bytes
 
 
-def encode_headers(headers: dict[str, str]) -> bytes:
-    return b"NATS/1.0\r\n" + "".join(f"{key}: {value}\r\n" for key, value in headers.items()).encode() + b"\r\n"
+def encode_headers(headers: dict[str, str], status: str = "") -> bytes:
+    return (
+        f"NATS/1.0 {status}".rstrip().encode()
+        + b"\r\n"
+        + "".join(f"{key}: {value}\r\n" for key, value in headers.items()).encode()
+        + b"\r\n"
+    )
 
 
 def decode_headers(raw: bytes) -> tuple[str, dict[str, str]]:
@@ -285,12 +290,19 @@ class Session:
             self._write(f"UNSUB {sid}\r\n".encode())
 
     def publish(
-        self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, str] | None = None, times: int = 1
+        self,
+        subject: str,
+        payload: bytes = b"",
+        reply: str = "",
+        headers: dict[str, str] | None = None,
+        times: int = 1,
+        status: str = "",
     ) -> None:
-        """The same message `times` times, in one piece. Raises Disconnected."""
+        """The same message `times` times, in one piece. `status`: as servers have in the first line of headers. Raises
+        Disconnected."""
         to = f"{subject} {reply}" if reply else subject
-        if headers:
-            head = encode_headers(headers)
+        if headers or status:
+            head = encode_headers(headers or {}, status)
             frame = f"HPUB {to} {len(head)} {len(head) + len(payload)}\r\n".encode() + head + payload + b"\r\n"
         else:
             frame = f"PUB {to} {len(payload)}\r\n".encode() + payload + b"\r\n"

@@ -49,6 +49,8 @@ class Vows:
     def __init__(self, deployment: Deployment) -> None:
         self.kept = 0
         """Counts what was compared."""
+        self.nonsense: set[bytes] = set()
+        """Frames that a fault has a server send, which no server would: nobody vows anything by them."""
         self._deployment = deployment
         self._protocol = Protocol(deployment, self._broken)
         self._damaged: set[tuple[str, int]] = set()
@@ -67,13 +69,16 @@ class Vows:
         while at + _HEAD.size + 2 <= end:
             length, kind, gid = _HEAD.unpack_from(data, at)
             body = at + _HEAD.size
-            if kind == RAFT and (said := data[body + 1]) in SPOKEN:
+            if kind == RAFT and (said := data[body + 1]) in SPOKEN and not self._is_nonsense(data, at, length):
                 self._protocol.heard(self._name(own), self._name(other), gid, memoryview(data)[body : at + 4 + length])
                 if said == ACK and length == _ACK.size + 5:
                     self._acked(own, gid, _ACK.unpack_from(data, body))
                 elif said == VOTE_REPLY and length == _VOTE_REPLY.size + 5:
                     self._voted(own, other, gid, _VOTE_REPLY.unpack_from(data, body))
             at += 4 + length
+
+    def _is_nonsense(self, data: bytes, at: int, length: int) -> bool:
+        return bool(self.nonsense) and data[at : at + 4 + length] in self.nonsense
 
     def _acked(self, own: Address, gid: int, frame: tuple[Any, ...]) -> None:
         _, _, term, match, _, recovering, _ = frame
@@ -133,6 +138,10 @@ class Vows:
         for table in (self.vows, self.claims):
             for key in [key for key in table if key[0] == machine.name and key[1] not in kept]:
                 del table[key]
+
+    def marked(self, machine: Machine, gid: int) -> None:
+        """An administrator has the replica there for damaged from its next start on."""
+        self._damaged.add((machine.name, gid))
 
     def look(self) -> None:
         """Once in a while: replicas that are gone count no more."""

@@ -260,6 +260,30 @@ async def test_a_server_is_not_emptied(client: Client, nodes: ProcessCluster) ->
     shown("a-server-is-not-emptied-10041", refused)
 
 
+async def test_a_stream_went_with_the_disk_of_its_server(
+    client: Client, nodes: ProcessCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = nodes[0]
+    for number in range(6):
+        await create_stream(client, "ONE", ["one"], 1)
+        lost = nodes.node((await client.api("STREAM.INFO.ONE"))["cluster"]["leader"])
+        if lost is not other:
+            break
+        await client.api("STREAM.DELETE.ONE")
+        await create_stream(client, f"FILLS{number}", [f"fills.{number}"], 1)
+    assert lost is not other
+    lost.kill9()
+    lost.store.rename(lost.root / "old")
+    await lost.start()
+    told = await found(other, "JC324", "ONE")
+    info = await said(client, "$JS.API.STREAM.INFO.ONE")
+    shown("a-stream-is-on-no-server-any-more", info, told, await status(other, capsys))
+    for name in (await client.api("STREAM.NAMES"))["streams"]:
+        if name == "ONE" or name.startswith("FILLS"):
+            await client.api(f"STREAM.DELETE.{name}")
+    assert "JC324" not in await findings(other)
+
+
 async def test_a_majority_is_gone(nodes: ProcessCluster, capsys: pytest.CaptureFixture[str]) -> None:
     """The last test: one server of three is left."""
     first = nodes[0]

@@ -191,7 +191,12 @@ async def test_the_order_is_shown_as_it_was_given_and_can_be_changed(shared: Pro
         info = await js.consumer_info("ORDER", "C")
         assert (info.num_pending, info.num_ack_pending) == (2, 2)
         answer = json.loads((await nc.request("$JS.API.CONSUMER.INFO.ORDER.C", timeout=5)).data)
-        assert answer["order_per_key"] == {"messages_waiting": 2, "keys_waiting": 1}
+        assert answer["order_per_key"] == {
+            "messages_waiting": 2,
+            "keys_waiting": 1,
+            "members": 1,
+            "spilled": 0,
+        }
         await first[0].ack_sync()
         (second,) = await sub.fetch(10, timeout=1)
         assert second.subject == "order.a.1"

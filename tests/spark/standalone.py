@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,25 +12,38 @@ import socket
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jetcluster.pipeline import package
+from testkit.harness import TOP
 from tests.spark.session import JVM_FLAGS
 from tests.spark.streams import until
 
 PACKAGES = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "numpy.libs", "dateutil", "six.py", "tzdata", "pytz")
-SMALL = ["spark.executor.memory=512m", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
+OURS = re.compile(r"jetcluster|_?_editable|pyspark_jetstream|.*\.pth$", re.IGNORECASE)
+"""What an installation of jetcluster has in a folder of packages."""
+SMALL = [
+    "spark.executor.memory=512m", f"spark.executor.extraJavaOptions={JVM_FLAGS}", "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+]  # fmt: skip
 START_SECONDS = 240.0
+JOB_SECONDS = 400.0
 
 
 class Standalone:
     """Processes of the master and its workers, and what submits to them. Each has a group of its own processes, so that
     a worker dies with its executors, as a machine does."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, apart: bool = False, env: Mapping[str, str] | None = None) -> None:
+        """`apart`: workers and executors see an empty folder in place of `driver`, as on machines of their own, and
+        their Python has all packages that we have, but for jetcluster. `env`: more environment for all of them."""
         self.folder = folder
-        self.env = self._environment()
+        self.driver = folder / "driver"
+        self.driver.mkdir()
+        self._apart = apart
+        self.env = self._environment() | dict(env or {})
         self.home = Path(self.env["SPARK_HOME"])
         with socket.socket() as probe:  # a port that it gets again when it is started again
             probe.bind(("127.0.0.1", 0))
@@ -45,7 +59,8 @@ class Standalone:
         python = self.folder / "venv" / "bin" / "python"
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         found = Path(pyspark.__file__).parent.parent
-        for name in PACKAGES:
+        names = [one.name for one in found.iterdir() if not OURS.match(one.name)] if self._apart else PACKAGES
+        for name in names:
             if (found / name).exists():
                 (self.folder / "venv/lib" / version / "site-packages" / name).symlink_to(found / name)
         env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH" and not key.startswith("SPARK")}
@@ -72,6 +87,8 @@ class Standalone:
         log = self.folder / f"{name}.log"
         command = [str(self.home / "bin/spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}"]
         command += ["--host", "127.0.0.1", "--webui-port", "0", *words]
+        if self._apart and kind == "Worker":
+            command = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(self.driver), *command]
         env = self.env | {"SPARK_DAEMON_JAVA_OPTS": f"{JVM_FLAGS} {java}", "SPARK_DAEMON_MEMORY": "256m"}
         with log.open("wb") as out:
             self._running[name] = subprocess.Popen(
@@ -89,6 +106,18 @@ class Standalone:
         for name in list(self._running):
             self.kill(name)
         shutil.rmtree(self.folder / "work", ignore_errors=True)
+
+    def job(self, *words: str, conf: Any = ()) -> SubmittedJob:
+        """Begins `jetcluster pipeline ...` by the line that `--print-submit` prints, in the folder `driver`."""
+        words = (*words, "--master", self.master, "--print-submit")
+        words += tuple(word for setting in (*SMALL, *conf) for word in ("--conf", setting))
+        env = os.environ | {"PYSPARK_PYTHON": self.env["PYSPARK_PYTHON"], "PYTHONPATH": str(TOP)}
+        line = subprocess.run(
+            [sys.executable, "-m", "jetcluster.pipeline", *words],
+            env=env, cwd=self.driver, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        env = self.env | {"PATH": f"{self.home / 'bin'}:{self.env['PATH']}"}
+        return SubmittedJob(line, env, self.driver)
 
     def start(self, program: str, *words: str, conf: Any = ()) -> subprocess.Popen[str]:
         """Submits a program with the package's files; what it prints is piped."""
@@ -113,6 +142,45 @@ class Standalone:
 
     def submitted_log(self) -> str:
         return (self.folder / "submit.log").read_text(errors="replace")
+
+
+class SubmittedJob:
+    """A job under spark-submit, with all its processes in a group of their own."""
+
+    def __init__(self, line: str, env: dict[str, str], folder: Path) -> None:
+        self._log = folder / "job.log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                ["bash", "-c", line], env=env, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def says(self, pattern: str) -> None:
+        """Waits until its progress has the pattern."""
+
+        def said() -> bool:
+            found = re.search(pattern, self.log())
+            assert found or self._process.poll() is None, f"it ended without {pattern}: {self.log()[-3000:]}"
+            return found is not None
+
+        until(said, JOB_SECONDS, pattern)
+
+    def ends(self) -> tuple[int, dict[str, Any]]:
+        """(exit code, result) of the job; {} for a job that gives none."""
+        try:
+            printed = self._process.communicate(timeout=JOB_SECONDS)[0]
+        finally:
+            self.kill()
+        at = printed.find("{\n")
+        return self._process.returncode, json.loads(printed[at:]) if at >= 0 else {}
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(30)
 
 
 class Events:

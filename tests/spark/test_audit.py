@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     from testkit.harness import ProcessCluster
 
-pytestmark = pytest.mark.thorough
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
+]
 
 ROWS = 1500
 

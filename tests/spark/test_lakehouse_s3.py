@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ pytest.importorskip("fastavro")
 pytest.importorskip("boto3")
 pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[s3]' flask flask-cors")
 
-import boto3
 import pyarrow as pa
 
 from jetcluster import faults
@@ -30,7 +26,8 @@ from jetcluster.pipeline.tables.files import RAW
 from jetcluster.pipeline.tables.table import ConflictError, Span, Table
 from tests.spark.jobs import fails, run
 from tests.spark.lake import S3Lake
-from tests.spark.streams import create, fill, until
+from tests.spark.object_store import KEYS, object_store
+from tests.spark.streams import create, fill
 from tests.spark.test_lakehouse_keys import Bucket
 from tests.spark.test_lakehouse_rows import orders
 from tests.unit.pipeline.tables.formats import ORDERS, append
@@ -40,31 +37,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
     pytest.mark.timeout(300),  # the first one starts Spark and a cluster
 ]
-KEYS = {"AWS_ACCESS_KEY_ID": "user", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")
 def s3_process() -> Iterator[str]:
-    """The URL of a server in a process of its own: deltalake holds Python's lock while it waits for answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: listens(port), 60.0, "the S3 server's start")
-        url = f"http://127.0.0.1:{port}"
-        session = boto3.session.Session(aws_access_key_id="user", aws_secret_access_key="secret")
-        session.client("s3", endpoint_url=url, region_name="us-east-1").create_bucket(Bucket="tables")
+    with object_store("tables") as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 @pytest.fixture

@@ -161,6 +161,30 @@ def test_behind_the_fence(spark: Any, connection: Connection, servers: str, arch
     assert (code, "was written by another writer" in text) == (4, True), text
 
 
+def test_an_interrupted_run_goes_on_in_an_archive_that_was_compacted(
+    spark: Any, connection: Connection, servers: str, tmp_path: Path
+) -> None:
+    """What it numbers are rows: batches become one, and others come behind them."""
+    create(connection, "PACKED", allow_atomic=True)
+    out, before = tmp_path / "archive", tmp_path / "before"
+
+    def archive(rows: int, first: int, batch: int, *more: str) -> None:
+        fill(connection, mixed("PACKED", rows, first))
+        run(spark, servers, "archive", "--stream", "PACKED", "--out", out, "--max-per-batch", str(batch), *more)
+
+    archive(200, 0, 10, "--no-compact")
+    shutil.copytree(out, before)
+    archive(50, 200, 1000)
+    assert len(manifest.load(open_archive(str(out)))) < 5
+    messages = contents(connection, "PACKED")
+    connection.api("STREAM.DELETE.PACKED")
+    words = ["--mode", "fence", "--create", "--stream", "BACK"]
+    run(spark, servers, "restore", "--from", before, *words, "--upto-seq", "155")  # in the midst of a batch
+    assert state(connection, "BACK")["last_seq"] == 155
+    assert run(spark, servers, "restore", "--from", out, *words).fields["added"] == 95
+    assert [(m.subject, m.data) for m in contents(connection, "BACK")] == [(m.subject, m.data) for m in messages]
+
+
 def test_with_ids(spark: Any, connection: Connection, servers: str, archived: Any) -> None:
     folder, messages, _ = archived
     words = ["--from", folder, "--stream", "BACK", "--mode", "msgid"]

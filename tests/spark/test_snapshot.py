@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from testkit.harness import ProcessCluster
 
-pytestmark = pytest.mark.thorough
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
+]
 
 State = dict[str, tuple[str, int, bytes]]
 """Key -> (state, revision, value)."""

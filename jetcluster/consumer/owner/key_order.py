@@ -1,15 +1,19 @@
 """`KeyOrder`: the selection of a consumer with order per key (docs/consumers.md, "Order per key").
 
-The cursor goes on past messages that must wait for others of their key: the log has them as held, and they come when
-their turn is. A new owner reads the keys of what is out and held first, some at a time, and selects nothing before.
+The cursor goes on past messages that must wait for others of their key, or for the member that has their key: the log
+has them as held, and they come when their turn is. A new owner reads the keys of what is out and held first, some at a
+time, and selects nothing before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
+from zlib import crc32
 
-from jetcluster.consumer.owner.key_queues import NO_KEY, KeyQueues
+from jetcluster.consumer.owner.key_queues import NO_KEY, SLOT_SHIFT, KeyQueues
+from jetcluster.consumer.owner.key_stocks import NOBODY
+from jetcluster.consumer.owner.members import SLOTS
 from jetcluster.consumer.state.pending import HELD
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import DELIVER, DELIVER_SOME, Value
@@ -19,6 +23,8 @@ from jetcluster.store.api import Columns, DamagedError
 
 MAX_WAITING_MESSAGES: Final = 65_536
 """Messages of a consumer that may wait for others of their keys. With so many its cursor stops: other keys wait too."""
+FOR_MEMBERS_PERCENT: Final = 75
+"""With this part of it waiting no more wait for their members: whoever asks gets what is free."""
 MAX_LOOKED_AT: Final = 1024
 """Messages that one selection looks at for those whose keys are free."""
 MAX_LOOKED_AT_BYTES: Final = 1 << 20
@@ -28,7 +34,11 @@ KEYS_PER_STEP: Final = 4096
 MAX_SETTLED_AT_ONCE: Final = 4096
 """Messages that may be settled without an op in one step; with more all keys are read again."""
 _NO_LIMIT: Final = 1 << 31
-_MASK: Final = (1 << 64) - 1
+_HASH_MASK: Final = (1 << SLOT_SHIFT) - 1
+
+Claim = Callable[[Columns, int, int], bool]
+"""Takes (columns, index, key) of a new message that need not wait for its key: returns True when somebody gets it, who
+is noted in the queues then."""
 
 
 class NewMessages(Protocol):
@@ -52,12 +62,24 @@ class NewMessages(Protocol):
 class KeyOrder:
     """The next messages of one consumer by key."""
 
-    __slots__ = ("_held", "_key_of", "_loading", "_selection", "_unchecked", "looked_bytes", "queues", "wish")
+    __slots__ = (
+        "_former",
+        "_held",
+        "_key_of",
+        "_loading",
+        "_selection",
+        "_unchecked",
+        "looked_bytes",
+        "queues",
+        "wish",
+    )
 
-    def __init__(self, selection: NewMessages, wish: KeyWish | None) -> None:
-        """`wish` None: the order was switched off, and what is held comes as if it had no key."""
+    def __init__(self, selection: NewMessages, wish: KeyWish | None, former: KeyQueues | None = None) -> None:
+        """`wish` None: the order was switched off, and what is held comes as if it had no key. `former`: the queues of
+        before at the same owner, which know who has what is out."""
         self.wish = wish
         self.queues = KeyQueues(_NO_LIMIT if wish is None else wish.limit)
+        self._former = former
         self._selection = selection
         self._key_of = key_reader(wish)
         self._held: list[int] = []
@@ -105,9 +127,12 @@ class KeyOrder:
             columns = selection.read(seqs)
             keys = dict(zip(columns.seqs, map(self._key_of, columns.subjects, columns.headers), strict=True))
         del self._loading[-want:]
+        former = self._former
         for seq in seqs:  # one that is not stored any more has no key
-            self.queues.restore(seq, keys.get(seq, NO_KEY), held=entries[seq] is HELD)
+            holder = NOBODY if former is None else former.holder(seq)
+            self.queues.restore(seq, keys.get(seq, NO_KEY), held=entries[seq] is HELD, holder=holder)
         if not self._loading:
+            self._former = None
             self._unchecked = self.queues.restored()
         return True
 
@@ -115,13 +140,14 @@ class KeyOrder:
 
     @property
     def pressing(self) -> bool:
-        """True while messages could be sent at once, or it is not known."""
+        """True while messages could be sent at once, or it is not known. What waits for a member that does not ask
+        could not."""
         return not self.loaded or self.queues.ready
 
     @property
     def withholds(self) -> bool:
-        """True when all that is left waits for others of its keys."""
-        if not self.loaded or self.queues.ready:
+        """True when all that is left waits for others of its keys, or for its members."""
+        if self.pressing:
             return False
         return self.full or (self.queues.waiting > 0 and self._selection.at_end)
 
@@ -130,10 +156,18 @@ class KeyOrder:
         """True when the cursor may not go on, as too many messages wait."""
         return self.queues.waiting + self.queues.left >= MAX_WAITING_MESSAGES
 
+    @property
+    def spills(self) -> bool:
+        """True when nothing more may wait for its member, as too many messages wait."""
+        return (self.queues.waiting + self.queues.left) * 100 >= MAX_WAITING_MESSAGES * FOR_MEMBERS_PERCENT
+
     def release(self, want: int) -> Columns:
         """Return at most `want` messages that waited and whose turn has come. Raises DamagedError and changes nothing
         then."""
-        seqs = self.queues.take(want)
+        return self.read(self.queues.take(want))
+
+    def read(self, seqs: list[int]) -> Columns:
+        """Return messages that were taken from the queues, ascending. Raises DamagedError, with all given back."""
         try:
             columns = self._selection.read(seqs)
         except DamagedError:
@@ -146,9 +180,9 @@ class KeyOrder:
             self.queues.settle(gone)
         return columns
 
-    def take(self, want: int) -> Columns:
-        """Return at most `want` new messages whose keys are free, and pass those that must wait. Empty when there are
-        none among the next ones. Raises DamagedError and changes nothing then."""
+    def take(self, want: int, claim: Claim | None = None) -> Columns:
+        """Return at most `want` new messages whose keys are free, and with `claim` that somebody claims; pass those
+        that must wait. Empty when there are none among the next ones. Raises DamagedError and changes nothing then."""
         selection, queues, key_of = self._selection, self.queues, self._key_of
         parts: list[Columns] = []
         found = looked = self.looked_bytes = 0
@@ -170,7 +204,12 @@ class KeyOrder:
                     selection.give_back(columns, at)
                     break
                 looked += 1
-                if queues.offer(seq, key_of(subject, block)):
+                key = key_of(subject, block)
+                if claim is None:
+                    goes = queues.offer(seq, key)
+                elif not (goes := claim(columns, at, key)):
+                    queues.park(seq, key)
+                if goes:
                     free.append(at)
                     found += 1
                 else:
@@ -200,6 +239,11 @@ class KeyOrder:
             return DELIVER, seqs
         held, self._held = sorted(self._held), []
         return DELIVER_SOME, (seqs, held)
+
+    def hold(self, seqs: Iterable[int]) -> None:
+        """Note that the only member has messages that are out, which it got once more."""
+        for seq in seqs:
+            self.queues.hold(seq, self.queues.sole)
 
     def settle(self, seqs: Iterable[int]) -> None:
         """Note that messages are settled, or no longer stored."""
@@ -235,8 +279,9 @@ def key_reader(wish: KeyWish | None) -> Callable[[bytes, bytes], int]:
 
 
 def _hashed(key: bytes) -> int:
-    """Return a hash that differs between processes: nobody can choose keys that collide."""
-    return (hash(key) & _MASK) or 1
+    """Return the slot of a key, which is the same in all processes, and behind it a hash that differs between them:
+    nobody can choose keys that collide."""
+    return (crc32(key) % SLOTS << SLOT_SHIFT | hash(key) & _HASH_MASK) or 1
 
 
 def _joined(parts: list[Columns]) -> Columns:

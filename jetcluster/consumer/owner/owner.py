@@ -39,6 +39,7 @@ from jetcluster.consumer.state.turn import (
     Value,
     delivered_by,
 )
+from jetcluster.model.order_per_key import KeySharing
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Subscription
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
@@ -199,9 +200,12 @@ class ConsumerOwner(DeliveryContext):
         return self.delivery.num_waiting
 
     @property
-    def keys_waiting(self) -> int:
-        """Number of keys whose messages wait for others of them."""
-        return 0 if self.selection.keys is None else self.selection.keys.queues.blocked
+    def key_sharing(self) -> KeySharing:
+        """The state of the order per key, zeros without one."""
+        keys = self.selection.keys
+        if keys is None or not isinstance(self.delivery, PullDelivery):
+            return KeySharing()
+        return KeySharing(keys.queues.blocked, *self.delivery.members)
 
     @property
     def push_bound(self) -> bool:

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.consumer.owner import delivery, statuses
 from jetcluster.consumer.owner.context import DeliveryContext
-from jetcluster.consumer.owner.pull_dispatch import PullDispatch, Shipment
+from jetcluster.consumer.owner.pull_dispatch import PullDispatch
 from jetcluster.consumer.owner.pull_request import BadRequestError, PullRequest
+from jetcluster.consumer.owner.shipment import Shipment
 from jetcluster.consumer.state.turn import ADVANCE, FIRST, PIN, REDELIVER, UNWAIT, WAIT, Value
 from jetcluster.model.times import SECOND
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.api import DamagedError
+
+if TYPE_CHECKING:
+    from jetcluster.consumer.owner.member_dispatch import MemberDispatch
 
 REAP_NS: Final = 5 * SECOND
 """Time between two checks whether clients still listen."""
@@ -44,6 +48,8 @@ class PullDelivery:
         """Reply subjects of the previous owner's requests that are not ended yet."""
         self._reaping: list[PullRequest] = []
         """Requests that this round has yet to examine."""
+        self._nameless: list[PullRequest] = []
+        """Requests whose members may still be to be found."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -60,6 +66,16 @@ class PullDelivery:
     @property
     def in_use(self) -> bool:
         return any(self._owner.bus.has_interest(request.reply) for request in self.queue)
+
+    @property
+    def members(self) -> tuple[int, int]:
+        """See `PullDispatch.members`."""
+        return self._dispatch.members
+
+    @property
+    def sharing(self) -> MemberDispatch | None:
+        """The dispatch among members, if any ever asked."""
+        return self._dispatch.sharing
 
     def withheld(self, now: int) -> str:
         return self._dispatch.withheld(now)
@@ -103,7 +119,20 @@ class PullDelivery:
     def configured(self) -> None:
         self.priority.reset(self._owner.clock.time_ns())
         self.queue.rouse()
+        if self._owner.selection.keys is not None:
+            self._nameless = list(self.queue)
         self._owner.run_soon()
+
+    def _name_some(self) -> None:
+        """Find the members of requests that came before there was an order per key, some thousands at a time."""
+        now = self._owner.clock.time_ns()
+        for request in self._nameless[-REAPED_PER_STEP:]:
+            if request.open and request.member is None:
+                self._dispatch.asks(request, now)
+                self.queue.enlist(request)
+        del self._nameless[-REAPED_PER_STEP:]
+        if self._nameless:
+            self._owner.run_soon()
 
     def reset(self) -> None:
         owner = self._owner
@@ -126,6 +155,8 @@ class PullDelivery:
         except BadRequestError as error:
             self._dispatch.tell(reply, statuses.bad_request(str(error)))
             return
+        if owner.selection.keys is not None:
+            self._dispatch.asks(request, now)
         refusal = self._refusal(request, now)
         if refusal:
             if refusal != statuses.MAX_WAITING or not request.heartbeat:  # as nats-server: it would ask again at once
@@ -151,7 +182,7 @@ class PullDelivery:
         """Return the number of deliverable messages, never raising in a bus callback: `run` meets the damage again."""
         selection = self._owner.selection
         try:
-            return selection.left + len(selection.redelivery.order)
+            return selection.left + selection.redelivery.queued
         except DamagedError:
             return max(1, self.queue.wanted)
 
@@ -171,7 +202,7 @@ class PullDelivery:
             there = self._there()
             if not there and not request.timeout:
                 return statuses.NO_MESSAGES
-            if 0 < there < self.queue.wanted:
+            if 0 < there < self.queue.wanted and not self._dispatch.several:
                 self._reap()  # requests of clients that are gone do not count
                 if there < self.queue.wanted:
                     return statuses.REQUESTS_PENDING
@@ -191,6 +222,8 @@ class PullDelivery:
     # -- deliveries -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
+        if self._nameless:
+            self._name_some()
         if self.queue.size:
             now = self._owner.clock.time_ns()
             if 0 < self.queue.alarm <= now:

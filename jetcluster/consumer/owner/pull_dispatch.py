@@ -8,28 +8,26 @@ Requests whose messages are lost on the way get them back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.consumer.owner import statuses
-from jetcluster.consumer.owner.ack_subject import Renderer, sized
+from jetcluster.consumer.owner.ack_subject import sized
 from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.delivery import LATE_NS, PRIORITY, REPLAY, UNREAD, Advance, Replay
 from jetcluster.consumer.owner.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.owner.pull_request import PASS, WRONG_PIN, Gauge, Priority, PullRequest
 from jetcluster.consumer.owner.selection import head
+from jetcluster.consumer.owner.shipment import Part, Shipment
 from jetcluster.consumer.state.rules import NONE
 from jetcluster.consumer.state.turn import DELIVER, PIN, REDELIVER, SentMessages
-from jetcluster.protocol import headers
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
 
 if TYPE_CHECKING:
     from jetcluster.consumer.owner.key_order import KeyOrder
-
-Part = tuple[PullRequest, list[int], bytes]
-"""(request, indices of its messages, pinned id or b"")"""
+    from jetcluster.consumer.owner.member_dispatch import MemberDispatch
 
 MAX_TURN_MESSAGES: Final = 4096
 MAX_TURN_BYTES: Final = 4 << 20
@@ -40,6 +38,8 @@ SLEEP_LOOKS: Final = 8
 """Cost, in looks, of letting a request sleep, which keeps requests in order."""
 MAX_TURN_LOOKED_AT_BYTES: Final = 2 << 20
 """Maximum read in one turn of new messages with order per key, of which most may have to wait."""
+KEYS_PER_STEP: Final = 4096
+"""Messages that are put into other queues in one turn when members begin or cease to have keys of their own."""
 MAX_FLIGHT_BYTES: Final = 32 << 20
 """Maximum selected and not yet committed (one shipment may exceed it)."""
 MAX_BACKLOG_BYTES: Final = 8 << 20
@@ -53,68 +53,6 @@ REQUESTS_PER_RETURN: Final = 256
 """Requests that return at a time, every HOLD_NS: two seconds for a hundred thousand."""
 
 
-class Shipment:
-    """Messages selected for some pull requests: the token of one DELIVER or REDELIVER op."""
-
-    __slots__ = ("columns", "left", "parts", "size", "sizes")
-
-    def __init__(self, columns: Columns, left: Sequence[int], parts: list[Part], sizes: Sequence[int] = ()) -> None:
-        self.columns = columns
-        self.left = left
-        """Parallel to the columns: number of messages left after each, for the ack subject."""
-        self.parts = parts
-        """The parts of all requests; together they have every index once."""
-        self.sizes = sizes
-        """Parallel to the columns: bytes that each took of its request's max_bytes; empty when no request has one."""
-        self.size = sum(map(len, columns.payloads)) + sum(map(len, columns.headers))
-
-    def first(self, renderer: Renderer, cseq: int) -> list[Outgoing]:
-        """Return all as first deliveries, numbered from `cseq`."""
-        count = len(self.columns.seqs)
-        return renderer.first(self.columns, range(cseq, cseq + count), self.left)
-
-    def again(self, renderer: Renderer, sent: SentMessages) -> list[Outgoing | None]:
-        """Return one redelivery per index; None for messages no longer pending."""
-        assert sent.deliveries is not None
-        count = len(sent.seqs)
-        cseqs = range(sent.cseq, sent.cseq + count)
-        left = self.left[0]
-        if count == len(self.columns.seqs):
-            return list(renderer.again(self.columns, cseqs, sent.deliveries, left))
-        at = {seq: i for i, seq in enumerate(self.columns.seqs)}
-        indices = [at[seq] for seq in sent.seqs]
-        found: list[Outgoing | None] = [None] * len(self.columns.seqs)
-        for i, message in zip(
-            indices, renderer.again(self.columns.pick(indices), cseqs, sent.deliveries, left), strict=True
-        ):
-            found[i] = message
-        return found
-
-    def by_reply(self) -> dict[bytes, list[Part]]:
-        """Return the parts by reply subject; a client may have several open requests with one."""
-        found: dict[bytes, list[Part]] = {}
-        for part in self.parts:
-            found.setdefault(part[0].reply, []).append(part)
-        return found
-
-    def pick(self, parts: Sequence[Part], messages: Sequence[Outgoing | None]) -> list[Outgoing | None]:
-        """Return the messages of `parts` in order, with the pinned id if any. `messages` has one per index."""
-        placed = [(i, pin) for _, indices, pin in parts for i in indices]
-        if len(parts) > 1:
-            placed.sort()
-        found = ((messages[i], pin) for i, pin in placed)
-        return [pinned(message, pin) if pin and message else message for message, pin in found]
-
-    def size_of(self, indices: Sequence[int]) -> int:
-        return sum(self.sizes[i] for i in indices) if self.sizes else 0
-
-
-def pinned(message: Outgoing, pin: bytes) -> Outgoing:
-    """Return the message with the id that the client must send from now on (ADR-42)."""
-    subject, reply, block, payload = message
-    return subject, reply, headers.set_header(block, b"Nats-Pin-Id", pin), payload
-
-
 class PullDispatch:
     """The messages of one pull consumer on their way to clients."""
 
@@ -122,6 +60,8 @@ class PullDispatch:
         self._owner = owner
         self.queue = PullQueue(owner.waiting)
         self.priority = Priority(owner.state, owner.rng)
+        self.sharing: MemberDispatch | None = None
+        """None until a client asks that may have keys of its own."""
         self.advance = Advance(owner.state, owner.submit)
         self._shipments: deque[Shipment] = deque()
         self._flight_bytes = 0
@@ -162,6 +102,7 @@ class PullDispatch:
         self._is_cut_short = False
         self._passed = self._looked_at_bytes = 0
         messages = size = 0
+        shared = self._several(now)
         while queue.size:
             assert queue.wanted > 0, "would never end"
             if messages + self._passed >= MAX_TURN_MESSAGES or self._looks >= MAX_TURN_LOOKS:
@@ -174,6 +115,18 @@ class PullDispatch:
                 return
             if selection.keys is not None and not self._keys_known(selection.keys, now):
                 return
+            if shared and selection.keys is not None:
+                if not selection.room and not selection.redelivery.queued:
+                    return  # as below
+                count, size_of_batch = self._share(selection.keys, shared, now)
+                messages += count
+                size += size_of_batch
+                if shared.is_tired:
+                    owner.run_soon()
+                    return
+                if not count and (selection.at_end or selection.keys.full or not selection.room or not queue.awake):
+                    break
+                continue
             kind, columns, left = self._next(queue.wanted)
             if kind == DELIVER and not columns.seqs:
                 if selection.keys is not None:
@@ -194,6 +147,8 @@ class PullDispatch:
             if used:
                 shipped = columns if used == len(columns.seqs) else head(columns, used)
                 shipment = Shipment(shipped, left[:used], parts, sizes)
+                if kind == REDELIVER and selection.keys is not None and selection.keys.queues.sole:
+                    selection.keys.hold(shipped.seqs)
                 messages += used
                 size += shipment.size
                 self._ship(kind, shipment, now)
@@ -242,6 +197,56 @@ class PullDispatch:
             return kind, columns, range_left
         return DELIVER, *selection.take(want)
 
+    def asks(self, request: PullRequest, now: int) -> None:
+        """Let a request be one of its member, where members have keys of their own."""
+        rules = self._owner.state.rules
+        if rules.keys is None or rules.priority_policy != NONE:
+            return
+        if self.sharing is None:
+            from jetcluster.consumer.owner.member_dispatch import MemberDispatch  # late: few consumers have one
+
+            self.sharing = MemberDispatch(self._owner, self.queue, self._ready, self._size, self.end)
+        self.sharing.asks(request, now)
+
+    @property
+    def members(self) -> tuple[int, int]:
+        """Number of members that share the keys, as of the last turn, and of messages that went to others of them."""
+        return (0, 0) if self.sharing is None else (len(self.sharing.members), self.sharing.spilled)
+
+    @property
+    def several(self) -> bool:
+        """True while several members have keys of their own."""
+        return self.sharing is not None and self.sharing.members.several
+
+    def _several(self, now: int) -> MemberDispatch | None:
+        """Return the dispatch among members if there are several, each with keys of its own."""
+        owner, keys, sharing = self._owner, self._owner.selection.keys, self.sharing
+        if keys is None or sharing is None or not keys.loaded:
+            return None
+        if keys.wish is None or owner.state.rules.priority_policy != NONE:
+            sharing.pause(keys)
+            return None
+        return sharing if sharing.begin(keys, now) else None
+
+    def _share(self, keys: KeyOrder, sharing: MemberDispatch, now: int) -> tuple[int, int]:
+        """Ship what is next for the members that ask; return (number of messages, bytes)."""
+        queue = self.queue
+        batch = sharing.due(keys, queue.wanted, now)
+        want = min(queue.wanted, self._owner.selection.room)
+        if batch is None and want > 0:
+            batch = sharing.released(keys, want)
+            if batch is None and queue.awake:
+                batch = sharing.new(keys, want)
+                self._passed += keys.passed
+                self._looked_at_bytes += keys.looked_bytes
+        if batch is None:
+            self._pass()
+            return 0, 0
+        parts: list[Part] = [(request, indices, b"") for request, indices in batch.handed.items()]
+        shipment = Shipment(batch.columns, batch.left_after, parts, batch.sizes if any(batch.sizes) else ())
+        self._ship(batch.kind, shipment, now)
+        return len(batch.columns.seqs), shipment.size
+
     def _keys_known(self, keys: KeyOrder, now: int) -> bool:
         """Read some keys of what is out; return False while more are to be read, or a server is too old for the ops.
         It is asked before each op, as one may join at any time."""
@@ -256,7 +261,10 @@ class PullDispatch:
             self.no_more()
             return False
         if keys.loaded:
-            return True
+            if keys.queues.arrange(KEYS_PER_STEP):
+                return True
+            owner.run_soon()
+            return False
         if selection.load_keys(keys):  # else the ops in flight cause a run
             owner.run_soon()
         return False
@@ -454,6 +462,8 @@ class PullDispatch:
             was_open = request.open
             if was_open:
                 self.queue.remove(request)
+            if request.member is not None and request.member.gone:
+                self.asks(request, self._owner.clock.time_ns())
             request.left += len(missing) + request.cut
             request.cut = 0
             request.left_bytes += shipment.size_of(missing)
@@ -492,6 +502,8 @@ class PullDispatch:
     def end(self, request: PullRequest, text: bytes) -> None:
         """End a request; the status `text` (b"": none) follows its messages in flight."""
         self.queue.remove(request)
+        if request.member is not None:
+            request.member.seen = self._owner.clock.time_ns()
         if not text:
             return
         if request.flight:
@@ -514,6 +526,8 @@ class PullDispatch:
             if self.queue.aside:
                 self._put_back_at(now + HOLD_NS)
             self._owner.run_soon()
+        if self.sharing is not None:
+            self.sharing.tick(now)
         for at in (self._held_until, self._back_at, self.priority.next_deadline):
             if at:
                 self._owner.wake_at(at)

@@ -231,6 +231,11 @@ class PullQueue:
         return len(self._aside)
 
     @property
+    def line(self) -> Line:
+        """The requests that take any message, in the order of their turns, of a consumer without priority groups."""
+        return self._levels[0]
+
+    @property
     def gauges(self) -> int:
         """Number of gauges for which requests sleep; a search for the next request reads each."""
         return len(self._gauges)
@@ -244,6 +249,9 @@ class PullQueue:
             request.turn = 0
         else:
             request.turn = next(self._turns)
+        if request.member is not None:
+            request.member.open += 1
+            request.member.joins(request, front=front)
         request.waits_for = None
         request.open = True
         self.size += 1
@@ -256,6 +264,13 @@ class PullQueue:
         self.replies[request.reply] = self.replies.get(request.reply, 0) + 1
         self.touched.add(request.reply)
         return self._alarms[0][0] if self._alarms else 0
+
+    def enlist(self, request: PullRequest) -> None:
+        """Let a request that waits be one of its member, which it has only now."""
+        if request.member is not None:
+            request.member.open += 1
+            if request.waits_for is None:
+                request.member.joins(request, front=False)
 
     def remind(self, request: PullRequest) -> None:
         """Set the time at which `due` returns the request: the earlier of its expiry and its next heartbeat."""
@@ -318,6 +333,8 @@ class PullQueue:
         self._leave(request)
         request.turn = next(self._turns)
         self._levels[request.priority][request] = None
+        if request.member is not None:
+            request.member.joins(request, front=False)
 
     def sleep(self, request: PullRequest, waits_for: tuple[tuple[Gauge, int], ...]) -> None:
         """Let a request sleep, with a new turn, until one of these gauges reaches its value."""
@@ -331,6 +348,8 @@ class PullQueue:
     def put_aside(self, request: PullRequest) -> None:
         """Exclude a request until `bring_back`."""
         self._leave(request)
+        if request.member is not None:
+            request.member.leaves(request)
         request.waits_for = ()
         self._aside[request] = None
 
@@ -391,6 +410,9 @@ class PullQueue:
             del self._levels[request.priority][request]
         else:
             self._leave(request)
+        if request.member is not None:
+            request.member.open -= 1
+            request.member.leaves(request)
         request.open = False
         self.size -= 1
         self.room.count -= 1

@@ -6,7 +6,7 @@ The body is parsed like in nats-server: any text that is neither a number nor an
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 from jetcluster.clock import Rng
 from jetcluster.consumer.owner.statuses import PIN_MISMATCH, bad_request
@@ -53,6 +53,21 @@ class BadRequestError(CallerError, ValueError):
     """Raised for a malformed request; the client gets `400 Bad Request - <text>`."""
 
 
+class Asker(Protocol):
+    """One that asks with requests (`members.Member`)."""
+
+    number: int
+    open: int
+    seen: int
+    gone: bool
+
+    def joins(self, request: PullRequest, *, front: bool) -> None:
+        """Let a request wait in its line."""
+
+    def leaves(self, request: PullRequest) -> None:
+        """Take a request out of its line."""
+
+
 @dataclass(slots=True, eq=False)
 class PullRequest:
     """One request for messages, and its place in the queue."""
@@ -95,6 +110,8 @@ class PullRequest:
     """Gauges and values for which it sleeps, one of which suffices; empty when put aside, None in the line."""
     checked: int = 0
     """Number of the run in which the client was last found listening."""
+    member: Asker | None = None
+    """The member that asks, where members have keys of their own."""
     held: bool = False
     """True when its client had too much unread in that run: it gets no message in it."""
 

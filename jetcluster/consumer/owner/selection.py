@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.clock import Clock
@@ -49,7 +49,7 @@ class Redelivery:
 
     Order: messages that fall due join the end of the queue by stream sequence, as do NAKs without a delay."""
 
-    __slots__ = ("_counter", "_due", "_heap", "_prune_above", "_state", "order")
+    __slots__ = ("_counter", "_due", "_heap", "_prune_above", "_state", "order", "parked")
 
     def __init__(self, state: ConsumerState) -> None:
         self._state = state
@@ -63,7 +63,9 @@ class Redelivery:
         self.order: deque[int] = deque()
         """The queue of due sequences; some may have been acked."""
         self._due: dict[int, int] = {}
-        """Sequence in `order` -> its due time when it was enqueued."""
+        """Sequence in `order`, or parked -> its due time when it was enqueued."""
+        self.parked: dict[int, deque[int]] = {}
+        """Member -> due sequences that wait for it (`members`), never empty; some may have been acked."""
         self._watch(self._state.unacked.entries.items())
 
     @property
@@ -147,8 +149,11 @@ class Redelivery:
 
     def take(self, want: int) -> list[int]:
         """Take at most `want` from the front that are still due."""
+        return self._take(self.order, want)
+
+    def _take(self, order: deque[int], want: int) -> list[int]:
         taken: list[int] = []
-        order, pending = self.order, self._state.unacked.entries
+        pending = self._state.unacked.entries
         while order and len(taken) < want:
             seq = order.popleft()
             entry = pending.get(seq)
@@ -159,11 +164,57 @@ class Redelivery:
 
     def give_back(self, seqs: Sequence[int]) -> None:
         """Return unused sequences to the front, in their order."""
+        self._give_back(self.order, seqs)
+
+    def _give_back(self, order: deque[int], seqs: Sequence[int]) -> None:
         pending = self._state.unacked.entries
         for seq in reversed(seqs):
             if seq in pending and seq not in self._due:
-                self.order.appendleft(seq)
+                order.appendleft(seq)
                 self._due[seq] = pending[seq].due
+
+    # -- members ----------------------------------------------------------------------------------------------------
+
+    @property
+    def queued(self) -> int:
+        """Number of sequences in the queue, and of those that wait for members."""
+        return len(self._due)
+
+    def park(self, most: int, route: Callable[[int], int]) -> None:
+        """Let at most `most` of the front wait for the members that `route` returns."""
+        for _ in range(min(most, len(self.order))):
+            seq = self.order.popleft()
+            self.parked.setdefault(route(seq), deque()).append(seq)
+
+    def unpark(self, member: int) -> None:
+        """Return what waits for a member to the front."""
+        self.order.extendleft(reversed(self.parked.pop(member, deque())))
+
+    def waits_for(self, member: int) -> bool:
+        """Return True while due messages wait for a member."""
+        waiting, pending = self.parked.get(member), self._state.unacked.entries
+        while waiting:
+            entry = pending.get(waiting[0])
+            if entry is not None and entry.due == self._due[waiting[0]]:
+                return True
+            del self._due[waiting.popleft()]
+        self.parked.pop(member, None)
+        return False
+
+    def take_parked(self, member: int, want: int) -> list[int]:
+        """Take at most `want` of those that wait for a member and are still due."""
+        waiting = self.parked.get(member, deque())
+        taken = self._take(waiting, want)
+        if not waiting:
+            self.parked.pop(member, None)
+        return taken
+
+    def park_again(self, member: int, seqs: Sequence[int]) -> None:
+        """Return unused sequences of `take_parked`, in their order."""
+        waiting = self.parked.get(member, deque())
+        self._give_back(waiting, seqs)
+        if waiting:
+            self.parked[member] = waiting
 
 
 class Selection:
@@ -198,6 +249,8 @@ class Selection:
         self.redelivery = Redelivery(state)
         self.vanished: list[int] = []
         """Due messages that are no longer stored: the owner logs them (GONE)."""
+        self.keys: KeyOrder | None = None
+        """Order per key, also while messages wait for an order that was switched off; None without it."""
         self.rewind()
 
     def reset(self) -> None:
@@ -224,11 +277,10 @@ class Selection:
         """Number of first deliveries submitted and not yet applied, counted by the owner."""
         self.ops_in_flight = 0
         """Number of their ops, and of those that only pass messages."""
-        by_key = state.rules.keys is not None or state.unacked.held > 0
-        self.keys: KeyOrder | None = None
-        """Order per key, also while messages wait for an order that was switched off; None without it."""
-        if by_key:
+        if state.rules.keys is not None or state.unacked.held > 0:
             self.renew_keys()
+        else:
+            self.keys = None
         self._last_of: list[int] = []
         """Deliver policy last_per_subject: the wanted ones of the messages stored at the creation, ascending."""
         upto = state.last_per_subject_upto
@@ -265,6 +317,11 @@ class Selection:
     def left(self) -> int:
         """Number of matching messages not taken yet. Raises DamagedError."""
         self._count()
+        return self.left_at_last_count
+
+    @property
+    def left_at_last_count(self) -> int:
+        """The same without a new count: what was taken since is subtracted."""
         return self._left + (0 if self.keys is None else self.keys.waiting)
 
     def _count(self) -> None:
@@ -358,7 +415,8 @@ class Selection:
         """Read all keys again, by the present rules."""
         from jetcluster.consumer.owner.key_order import KeyOrder  # late: few consumers have one
 
-        self.keys = KeyOrder(self, self.state.rules.keys)
+        former = None if self.keys is None else self.keys.queues
+        self.keys = KeyOrder(self, self.state.rules.keys, former)
 
     def settle_keys(self, seqs: Sequence[int]) -> None:
         """Free the keys of messages that are no longer stored."""
@@ -379,7 +437,10 @@ class Selection:
 
     def take_due(self, want: int) -> Columns:
         """Return at most `want` due messages, in the order of their redelivery."""
-        seqs = self.redelivery.take(min(want, self._batch()))
+        return self.read_due(self.redelivery.take(min(want, self._batch())))
+
+    def read_due(self, seqs: list[int]) -> Columns:
+        """Return messages that were taken from `redelivery`, in their order, without those that are not stored."""
         if not seqs:
             return Columns([], [], [], [], [])
         columns = self._messages.read_columns(sorted(seqs))

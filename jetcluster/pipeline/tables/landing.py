@@ -6,16 +6,18 @@ leaves tables that differ by a batch, and the next run brings the one behind up;
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from jetcluster import faults
 from jetcluster.pipeline.result import DataLoss, UsageError
+from jetcluster.pipeline.row_files import check_held
 from jetcluster.pipeline.tables.columns import grown
 from jetcluster.pipeline.tables.files import TablePart
-from jetcluster.pipeline.tables.table import ConflictError, Span, Table
+from jetcluster.pipeline.tables.object_store import file_system
+from jetcluster.pipeline.tables.table import ConflictError, DataFile, Span, Table
 
 MAX_ATTEMPTS: Final = 5
 """Attempts to commit a batch while others commit to the same table, such as a compaction."""
@@ -67,6 +69,17 @@ class Landing(NamedTuple):
                     if attempt == MAX_ATTEMPTS:
                         raise
                     table.reload()
+
+    def check_written(self, files: Sequence[DataFile]) -> None:
+        """Raises DataLoss unless the files that tasks wrote are where the tables are: a commit would name files that
+        nobody has."""
+        for place, table in enumerate(self.tables):
+            of_table = [one for one in files if one.table == place]
+            system, path = file_system(table.folder)
+            infos = system.get_file_info([f"{path}/{one.name}" for one in of_table])
+            check_held(
+                table.folder, [(one.rows, info.size == one.size) for one, info in zip(of_table, infos, strict=True)]
+            )
 
     def commit(self, span: Span, change: Callable[[int, Table, Span], None]) -> None:
         """Calls `change(place, table, what the table lacks of span)` for each table that lacks some. Raises DataLoss

@@ -17,7 +17,7 @@ from math import inf
 
 from jetcluster.mirror.links import Links
 from jetcluster.protocol.bus import BulkCallback, Callback, Origin, Outgoing, Subscription
-from jetcluster.replica.read_memory import MAX_MEMBER_BYTES, ReadMemory
+from jetcluster.replica.read_memory import MAX_MEMBER_BYTES, MAX_SLOW_MEMBER_BYTES, ReadMemory
 from jetcluster.replica.reads.answers import Answering, Answers
 from jetcluster.replica.reads.asked_stream import AskedStream
 from jetcluster.replica.reads.confirm import ReadConfirmations, confirmed_commit
@@ -90,7 +90,8 @@ class Membership:
         """Those to requests that only the leader answers."""
         self.joining: asyncio.Task[None] | None = None
         memory = ReadMemory(MAX_MEMBER_BYTES, settings.read_memory)
-        due = DueReads(runtime.clock, runtime.timers, self._stop_replica, memory, replica.bus.backlog)
+        slow_memory = ReadMemory(MAX_SLOW_MEMBER_BYTES, settings.slow_read_memory)
+        due = DueReads(runtime.clock, runtime.timers, self._stop_replica, slow_memory, replica.bus.backlog)
         around = ReadAround(runtime.clock, runtime.timers, due, memory)
         self.waits = ReadWaits(around)
         self.arrivals = ReadWaits(around)

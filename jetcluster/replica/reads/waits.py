@@ -67,12 +67,12 @@ class ReadRoom:
         read.room = self
 
     def take_over(self, read: Read) -> bool:
-        """Count a read here instead of in its room, of the same memory; False where there is no place."""
+        """Count a read here instead of in its room; False where there is no place."""
         if read.room is None:
             return True
-        if not self.has_place(read.count):
+        if not self.has_place(read.count) or not self.memory.take(read.size):
             return False
-        read.room.count -= read.count
+        read.leave()
         self.count += read.count
         read.room = self
         return True
@@ -135,17 +135,17 @@ class DueReads:
         clock: Clock,
         timers: Timers,
         stop: Callable[[BaseException], object],
-        memory: ReadMemory,
+        slow_memory: ReadMemory,
         backlog: Callable[[bytes], int] = lambda reply: 0,
     ) -> None:
-        """`stop` is called with what says something about this machine (`applier.FAULTS`). `memory`: of the rooms.
-        `backlog`: see `Bus`."""
+        """`stop` is called with what says something about this machine (`applier.FAULTS`). `slow_memory`: of the reads
+        of slow requesters. `backlog`: see `Bus`."""
         self._clock, self._timers = clock, timers
         self._stop, self._backlog = stop, backlog
         self._reads: deque[Read] = deque()
         self._slow: deque[Read] = deque()
         """Those of slow requesters."""
-        self._slow_room = ReadRoom(memory)
+        self._slow_room = ReadRoom(slow_memory)
         self._answering = False
         self._planned: TimerHandle | None = None
         """The next turn."""

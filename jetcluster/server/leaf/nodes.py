@@ -115,9 +115,12 @@ class LeafNodes:
         self._listener = plain
 
     def renew_certificates(self) -> None:
-        """Reads the certificate files again, for later handshakes. Raises ConfigError."""
-        if (tls := self.state.tls_if_any) is not None:
-            tls.renew()
+        """Reads the files of certificates and authorities again, for later handshakes. Raises ConfigError."""
+        if (tls := self.state.tls_if_any) is None:
+            return
+        tls.renew()
+        if tls.accepting is not None and self._listener is not None and not isinstance(self._listener, asyncio.Server):
+            self._listener.context = tls.accepting
 
     async def stop(self) -> None:
         """Closes the port and stops connecting to hubs. The server closes the links with its other connections."""

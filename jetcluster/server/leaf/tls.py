@@ -6,7 +6,7 @@ import asyncio
 import ssl
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
-from jetcluster.config.tls import client_context, handshake_failure, load_certificate, server_context
+from jetcluster.config.tls import client_context, handshake_failure, server_context
 from jetcluster.config.tls_options import TlsOptions
 
 
@@ -34,12 +34,10 @@ class LeafTls:
         self._connecting = {key: context for key, context in self._connecting.items() if key in there}
 
     def renew(self) -> None:
-        """Reads the certificate files again, for new links. Raises ConfigError."""
-        if self.accepting is not None and self.options.tls is not None:
-            load_certificate(self.accepting, self.options.tls)
-        for remote in self.options.remotes:
-            if remote.tls is not None and remote.tls.cert_file:
-                load_certificate(self.connecting(remote), remote.tls)
+        """Reads the files of certificates and authorities again, for new links. Raises ConfigError, and changes nothing
+        then."""
+        made = LeafTls(self.options)
+        self.accepting, self._connecting = made.accepting, made._connecting
 
 
 async def handshake(

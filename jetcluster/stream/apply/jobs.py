@@ -7,8 +7,9 @@ or a replica that takes over the stream's state, goes on with it:
     u64 index of the command | u16 number (big-endian)   ->   u8 phase | u64 end, keep, at, removed, found |
                                                               u32 length | filter | cursor    (little-endian)
 
-Jobs are done one after the other, in the order of their commands. A purge ends at `end`, so it touches no message
-stored after it. Limits are those of the configuration in force, which may change meanwhile.
+Jobs are done one after the other, in the order of their keys: in that of their commands, and those of one command, such
+as an update's for what no consumer wants and for limits, in that in which it left them. A purge ends at `end`, so it
+touches no message stored after it. Limits are those of the configuration in force, which may change meanwhile.
 
 While there are jobs, storing a message evicts none for the limits of the whole stream: it would evict one that is
 within the limits once the job's messages have gone. The stream exceeds its limits meanwhile, and is cut at the end.
@@ -34,12 +35,6 @@ MAX_DIRECT_REMOVALS: Final = 4_000
 """Messages up to which a purge looks them up, to remove them at once if one piece suffices."""
 CONSUMERS_PER_WEIGHT: Final = 8
 """Consumers that double the cost of looking at a message, as each one's filter is asked."""
-LIMITS_JOB: Final = 0xFFFF
-"""Number of the job that cuts the stream to its limits after others."""
-SIFT_JOB: Final = 0xFFFE
-"""Number of the job that removes messages no consumer wants: a command may have a job for limits, too."""
-GUARD_JOB: Final = 0xFFFD
-"""Number of the job that removes what a retention guard held back."""
 
 _KEY: Final = struct.Struct(">QH")
 _ROW: Final = struct.Struct("<BQQQQQI")
@@ -74,7 +69,6 @@ class StreamJob:
     """A job as its row has it (see above)."""
 
     index: int
-    number: int = 0
     phase: int = NEW
     end: int = 0
     keep: int = 0
@@ -83,6 +77,8 @@ class StreamJob:
     found: int = 0
     filter: bytes = b""
     cursor: bytes = b""
+    number: int = 0
+    """Place among the jobs of its command, from 0."""
 
     @property
     def key(self) -> bytes:
@@ -108,7 +104,7 @@ def decode(key: bytes, row: bytes) -> StreamJob:
     index, number = _KEY.unpack(key)
     phase, end, keep, at, removed, found, length = _ROW.unpack_from(row)
     behind = _ROW.size + length
-    return StreamJob(index, number, phase, end, keep, at, removed, found, row[_ROW.size : behind], row[behind:])
+    return StreamJob(index, phase, end, keep, at, removed, found, row[_ROW.size : behind], row[behind:], number)
 
 
 class Jobs:
@@ -144,7 +140,7 @@ class Jobs:
         return len(self._jobs) + more <= MAX_JOBS
 
     def purge(
-        self, index: int, number: int, subject_filter: bytes, seq: int, keep: int, *, at_once: bool = False
+        self, index: int, subject_filter: bytes, seq: int, keep: int, *, at_once: bool = False
     ) -> int | JobStep | ApiError:
         """Purges; returns how many messages were removed, or a JobStep if more must be. With `at_once` it begins before
         open jobs end; so does one without `keep` if only purges are open, as their order does not matter."""
@@ -157,20 +153,19 @@ class Jobs:
         if not self.has_room():
             return _BUSY
         end = min(seq or store.last_seq + 1, store.last_seq + 1)
-        job = StreamJob(index, number, NEW, end, keep, filter=subject_filter)
+        job = StreamJob(index, NEW, end, keep, filter=subject_filter)
         done = False
         if at_once or not self._jobs or not (keep or self.limiting):
             done = self._run(job)
         if done:
             return job.removed
-        self._jobs.append(job)
-        self._store.side_put(SIDE_JOBS, job.key, job.encode())
+        self._leave(job)
         return JobStep(index, job.removed, False)
 
-    def limit(self, index: int, number: int = 0, *, per_subject: bool, at: int = 0) -> int:
+    def limit(self, index: int, *, per_subject: bool, at: int = 0) -> int:
         """Enforces new limits; returns how many messages were removed. `per_subject`: that limit is narrower now, or
         holds for more messages (a retention guard's), of which `at` is the first."""
-        job = StreamJob(index, number, EXCESS if per_subject else LIMITS, at=at if per_subject else 0)
+        job = StreamJob(index, EXCESS if per_subject else LIMITS, at=at if per_subject else 0)
         last = self._jobs[-1] if self._jobs else None
         for one in self._jobs if per_subject else ():
             # It has passed some blocks with the wider limit: begin again.
@@ -180,13 +175,12 @@ class Jobs:
         if last is not None and last.limits:
             return 0
         if self._jobs or not self._run(job):
-            self._jobs.append(job)
-            self._store.side_put(SIDE_JOBS, job.key, job.encode())
+            self._leave(job)
         return job.removed
 
     def sift(self, index: int, filters: Sequence[bytes], low: int, high: int) -> None:
         """Removes messages low..high on `filters` that no consumer wants: by a job, or at once when too many wait."""
-        job = StreamJob(index, SIFT_JOB, SIFT, high + 1, at=low, filter=b" ".join(filters))
+        job = StreamJob(index, SIFT, high + 1, at=low, filter=b" ".join(filters))
         last = self._jobs[-1] if self._jobs else None
         if last is not None and last.phase == SIFT and last.filter == job.filter:
             last.at, last.end = min(last.at, low), max(last.end, job.end)
@@ -199,8 +193,16 @@ class Jobs:
             while not done and not self.has_room():
                 done = self._run(job)
         if not done:
-            self._jobs.append(job)
-            self._store.side_put(SIDE_JOBS, job.key, job.encode())
+            self._leave(job)
+
+    def _leave(self, job: StreamJob) -> None:
+        """Adds a job behind all others, also of its command, in the order of keys: a restart finds them in this."""
+        last = self._jobs[-1] if self._jobs else None
+        if last is not None and last.index == job.index:
+            job.number = last.number + 1
+        assert last is None or last.key < job.key, (last.index, job.index)
+        self._jobs.append(job)
+        self._store.side_put(SIDE_JOBS, job.key, job.encode())
 
     def step(self) -> JobStep | int:
         """Does one more piece of the oldest job; returns 0 when there is none."""
@@ -213,7 +215,7 @@ class Jobs:
             del self._jobs[0]
             self._store.side_delete(SIDE_JOBS, job.key)
             if not self._jobs and not job.limits and self.rules.evicts:
-                self.limit(job.index, LIMITS_JOB, per_subject=False)
+                self.limit(job.index, per_subject=False)
         else:
             self._store.side_put(SIDE_JOBS, job.key, job.encode())
         return JobStep(job.index, job.removed, done)

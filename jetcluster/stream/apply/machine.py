@@ -34,7 +34,7 @@ from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.expiry import Expiry
 from jetcluster.stream.apply.fast_rows import FastRowError, FastRows
 from jetcluster.stream.apply.guard import GuardRowError, RetentionGuard
-from jetcluster.stream.apply.jobs import GUARD_JOB, Jobs, StreamJobError
+from jetcluster.stream.apply.jobs import Jobs, StreamJobError
 from jetcluster.stream.apply.publish import EXHAUSTED, MessageAdmission, mapped
 from jetcluster.stream.apply.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.apply.schedules import Schedules, fire
@@ -440,9 +440,9 @@ class StreamMachine:
             return refused
         removed = 0
         room = self._jobs.has_room(len(command.purges))
-        for number, subject_filter in enumerate(command.purges):
+        for subject_filter in command.purges:
             if room:
-                part = self._jobs.purge(index, number, subject_filter, 0, 0, at_once=True)
+                part = self._jobs.purge(index, subject_filter, 0, 0, at_once=True)
                 removed += part if isinstance(part, int) else 0
             else:
                 removed += self.store.purge(subject_filter)
@@ -490,7 +490,7 @@ class StreamMachine:
             return 0
         if command.filter in (b"", b">") and command.seq > FARTHEST_SEQ:
             return _BAD_REQUEST
-        return self._jobs.purge(index, 0, command.filter, command.seq, command.keep)
+        return self._jobs.purge(index, command.filter, command.seq, command.keep)
 
     def _removed(self, seqs: Sequence[int]) -> None:
         if self._extension is not None:
@@ -510,7 +510,7 @@ class StreamMachine:
         """Lets the limits remove what the command at `index` has freed: the guard held it from `kept_from` on."""
         self.guard.follow_bytes(self.clock)
         while 0 < kept_from < (free := self.guard.kept_from):
-            self._jobs.limit(index, GUARD_JOB, per_subject=self._may_exceed_per_subject, at=kept_from)
+            self._jobs.limit(index, per_subject=self._may_exceed_per_subject, at=kept_from)
             kept_from = free
             if self._extension is not None:
                 self._extension.trimmed()  # which may free more

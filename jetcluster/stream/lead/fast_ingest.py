@@ -273,14 +273,15 @@ class FastIngest:
         """Answers a ping; `seq` is the last message that the publisher sent."""
         if seq > batch.seq:
             self._tell_gap(reply, batch.seq + 1, seq + 1)
-            if not batch.gap_ok:
+            if batch.gap_ok:
+                batch.came_to(seq)
+                if not batch.pending:
+                    batch.settled = seq
+                self._open.is_due(batch)  # counts the ack
+            else:
                 self._end(batch, reply)
-                return
-            batch.came_to(seq)
-            if not batch.pending:
-                batch.settled = seq
-            self._open.is_due(batch)  # counts the ack
-        self._tell_ack(batch, reply)
+        if not batch.closed:
+            self._tell_ack(batch, reply)
 
     def _mark(self, batch: FastBatch, place: int, reply: bytes, size: int) -> None:
         if batch.runs is None:

@@ -142,6 +142,37 @@ async def _elections(deployment: Deployment, rng: Random) -> None:
         await elections(deployment, rng)
 
 
+async def torn_journal(deployment: Deployment, rng: Random) -> None:
+    """A machine comes back with a journal that is damaged at several places, in several ways: bytes that changed, the
+    beginning or the end of a segment that is gone, and segments that are."""
+    machine = expendable(deployment, rng)
+    if machine is None:
+        return
+    machine.kill()
+    for _ in range(rng.randint(2, 5)):
+        found = _files(machine, JOURNAL)
+        if found:
+            _tear(deployment, rng, machine, *rng.choice(found))
+    await asyncio.sleep(rng.uniform(0.1, 2.0))
+    start(machine)
+    await _elections(deployment, rng)
+
+
+def _tear(deployment: Deployment, rng: Random, machine: Machine, path: str, file: SectorFile) -> None:
+    disk, way = machine.disk, rng.randrange(4)
+    deployment.trace.add("nemesis", f"{machine.name}: {path} is torn, in way {way}")
+    machine.harm(path)
+    if way == 0:
+        disk.rot(path, rng.randrange(min(64, file.size)), rng.choice([1, 8]))
+    elif way == 1:
+        disk.cut(path, _within(file, rng))
+    elif way == 2:
+        disk.note(path)
+        disk.files.unlink(path)
+    else:
+        disk.rot(path, _within(file, rng), rng.choice([1, 64, 4096]))
+
+
 async def break_data(deployment: Deployment, rng: Random) -> None:
     """The data store of one machine cannot be opened any more; its journal is whole."""
     machine = expendable(deployment, rng)

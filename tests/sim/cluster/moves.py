@@ -1,7 +1,7 @@
 """The judge of balance: what the meta leader moves does not bounce. Looked at while a run goes on, as `invariants.py`.
 
 A leader or a consumer that has moved for balance rests before it does so again, whatever else happens. Once the faults
-are over, none goes back and forth.
+are over, none goes back and forth by the word of one meta leader: the next one does not know what that one has moved.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class Moves:
         self._times: dict[Key, float] = {}
         self._calm = False
         self._left: dict[Key, list[str]] = {}
-        """The servers that it went away from since it is calm."""
+        """The servers that it went away from since it is calm and the same server decides."""
+        self._decides: dict[str, Any] = {}
+        """By cluster, the balancer that moved something last."""
 
     def begin(self) -> None:
         self.look()
@@ -52,9 +54,12 @@ class Moves:
             total = sum(balancer.moved.values())
             new = total - (before if known is balancer else 0)
             self._told[name] = balancer, total
+            cluster = self._deployment.servers[name].cluster or name
+            if new and self._decides.get(cluster) is not balancer:
+                self._decides[cluster] = balancer
+                self._left = {key: left for key, left in self._left.items() if key[0] != cluster}
             for move in list(balancer.last)[-new:] if new else ():
                 if move.kind != load.REPLICAS:
-                    cluster = self._deployment.servers[name].cluster or name
                     self.note((cluster, move.kind, move.assignment.gid, move.consumer), move.source, move.target)
 
     def note(self, key: Key, source: str, target: str) -> None:

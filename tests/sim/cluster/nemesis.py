@@ -12,7 +12,7 @@ from random import Random
 
 from testkit.sim.deployment import Deployment
 from testkit.sim.machine import FEW
-from tests.sim.cluster import disk_faults, machine_faults, member_changes, server_changes, strangers
+from tests.sim.cluster import confused, disk_faults, machine_faults, member_changes, server_changes, strangers
 
 AGREED = 0.5
 """Seconds by which wall clocks are off in the end: servers of which no majority agrees on the time lead nothing, and
@@ -44,6 +44,7 @@ FAULTS: dict[str, Fault] = {
         machine_faults.little_memory,
         machine_faults.few_descriptors,
         strangers.strangers,
+        confused.confused,
         machine_faults.clock_jump,
         machine_faults.clock_drift,
         disk_faults.slow_disk,
@@ -57,6 +58,7 @@ FAULTS: dict[str, Fault] = {
         disk_faults.wipe,
         disk_faults.wipe_even,
         disk_faults.break_data,
+        disk_faults.torn_journal,
         member_changes.stepdown,
         server_changes.meta_stepdown,
         member_changes.peer_remove,
@@ -77,8 +79,8 @@ WIDER = True
 """Whether seeds draw the faults of WIDE as well."""
 WIDE = frozenset(
     (
-        "wipe_even", "break_data", "scale", "scale_back", "come_back", "left_behind", "sync_changes", "join",
-        "decommission", "remove_dead",
+        "wipe_even", "break_data", "torn_journal", "scale", "scale_back", "come_back", "left_behind", "sync_changes",
+        "join", "decommission", "remove_dead",
     )
 )  # fmt: skip
 """Harder faults: of members and servers that change, of whole data stores, of servers that differ."""

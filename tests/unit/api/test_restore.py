@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -17,17 +18,40 @@ from jetcluster.api.request import RestoreRoom
 from jetcluster.budget import at_once
 from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2, stream_archive
+from jetcluster.store.api import Msg
 from testkit.attacks import compressed, uvarint
 from testkit.twins.bus import MemBus
 from testkit.twins.time import SeededRng
 from tests.unit.api.fake_cluster import Client
 
 
-def receiver_of(bus: MemBus, room: RestoreRoom | None = None, declared: int = 0) -> restore.RestoreReceiver:
+class Receiver(restore.RestoreReceiver):
+    """One whose commands go nowhere: what fills one is thrown away."""
+
+    def steps(self, data: bytes) -> Iterator[None]:
+        self._received += len(data)
+        yield from self._decoding(data)
+
+    @property
+    def is_full(self) -> bool:
+        return self._is_full
+
+    @property
+    def runs(self) -> int:
+        return self._runs
+
+    def messages(self) -> list[Msg]:
+        """Return and forget those of the next command."""
+        messages, self._messages = self._messages, []
+        self._messages_bytes = self._runs = 0
+        return messages
+
+
+def receiver_of(bus: MemBus, room: RestoreRoom | None = None, declared: int = 0) -> Receiver:
     context: Any = SimpleNamespace(rng=SeededRng(1), restore_room=room or RestoreRoom())
     request: Any = SimpleNamespace(bus=bus, account="A")
     assignment: Any = SimpleNamespace(name="S")
-    return restore.RestoreReceiver(context, request, assignment, declared)
+    return Receiver(context, request, assignment, declared)
 
 
 def archived(*entries: tuple[bytes, int, bytes], end: bool = True) -> bytes:
@@ -43,11 +67,10 @@ class Work:
     """Processor seconds of the longest step."""
 
 
-def work(receiver: restore.RestoreReceiver, data: bytes, done: Work | None = None) -> None:
+def work(receiver: Receiver, data: bytes, done: Work | None = None) -> None:
     """All steps of `data`; what fills a command is thrown away."""
-    receiver._received += len(data)
     done = done or Work()
-    decoding = receiver._decoding(data)
+    decoding = receiver.steps(data)
     while True:
         begun = time.process_time()
         try:
@@ -57,8 +80,8 @@ def work(receiver: restore.RestoreReceiver, data: bytes, done: Work | None = Non
         finally:
             done.longest = max(done.longest, time.process_time() - begun)
         done.steps += 1
-        if receiver._is_full:
-            receiver._messages, receiver._messages_bytes, receiver._runs = [], 0, 0
+        if receiver.is_full:
+            receiver.messages()
 
 
 IGNORED = stream_archive.encode(b"N", 0, 0, b"", b"p" * 58)
@@ -116,20 +139,26 @@ def test_a_step_of_a_restore_is_short(kind: str) -> None:
 
 def test_commands_of_a_restore_have_a_bound_of_runs() -> None:
     receiver = receiver_of(MemBus())
-    decoding = receiver._decoding(archived(*[(b"s", seq * 2, b"") for seq in range(1, 5000)]))
-    receiver._received = 1 << 20
     found = []
-    for _ in decoding:
-        if receiver._is_full:
-            found.append(len(receiver._messages))
-            receiver._messages, receiver._messages_bytes, receiver._runs = [], 0, 0
+    for _ in receiver.steps(archived(*[(b"s", seq * 2, b"") for seq in range(1, 5000)])):
+        if receiver.is_full:
+            found.append(len(receiver.messages()))
     assert max(found) <= restore.COMMAND_RUNS + restore.STEP_ENTRIES
     receiver = receiver_of(MemBus())
-    receiver._received = 1 << 20
-    for _ in receiver._decoding(archived(*[(b"s", seq, b"") for seq in range(1, 5000)])):
+    for _ in receiver.steps(archived(*[(b"s", seq, b"") for seq in range(1, 5000)])):
         pass
-    assert receiver._runs == 1, "what one of our own streams took in as one batch goes in together"
-    assert not receiver._is_full
+    assert receiver.runs == 1, "what one of our own streams took in as one batch goes in together"
+    assert not receiver.is_full
+
+
+def test_times_that_go_back_in_an_archive_do_not_go_back_in_the_stream() -> None:
+    """A search by bisection would take the second message for older than it is, and max_age would remove it."""
+    times = (10, 20, 5, 6, 30)
+    body = b"".join(stream_archive.encode(b"s", at, seq, b"", b"") for seq, at in enumerate(times, 1))
+    receiver = receiver_of(MemBus())
+    work(receiver, s2.STREAM_ID + b"".join(s2.encode(stream_archive.MAGIC + body + stream_archive.END)))
+    assert receiver.runs == 3
+    assert [message.ts for message in receiver.messages()] == [10, 20, 21, 22, 30]
 
 
 def test_restores_of_a_node_have_a_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:

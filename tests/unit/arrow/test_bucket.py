@@ -12,7 +12,9 @@ pytest.importorskip("pyarrow", reason="pip install 'jetcluster[arrow]'")
 import pyarrow as pa
 
 from jetcluster.arrow import bucket
+from jetcluster.arrow.bucket import BucketColumns
 from jetcluster.arrow.options import OptionError
+from jetcluster.arrow.schema import BUCKET_TYPES, arrow_schema
 from tests.unit.arrow.fake_server import T0, Row, StreamPeer, store_of
 
 DELETED = b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"
@@ -126,3 +128,26 @@ def test_names_that_are_none(peer: BucketPeer) -> None:
     for wrong in ("", "a.b", "a b"):
         with pytest.raises(OptionError, match=r"is no bucket's name|is no stream's name"):
             bucket.read_bucket(peer.url, wrong)
+
+
+def test_columns_of_a_bucket_from_those_of_its_stream() -> None:
+    blocks = [None, b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n", b"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\n\r\n"]
+    held = {
+        "subject": pa.array(["$KV.B.a.b", "$KV.B.$KV.x.y", "$KV.B.c"]),
+        "data": pa.array([b"1", b"2", None], pa.binary()),
+        "headers_raw": pa.array(blocks, pa.binary()),
+        "seq": pa.array([4, 6, 7]),
+        "time": pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
+    }
+    for names in (["key", "value", "operation", "revision", "created"], ["revision", "value"], ["key"]):
+        columns = BucketColumns(names)
+        made = columns.convert(pa.RecordBatch.from_pydict({name: held[name] for name in columns.needed}))
+        assert made.schema == arrow_schema(names, BUCKET_TYPES)
+        whole = {
+            "key": ["a.b", "$KV.x.y", "c"],
+            "value": [b"1", None, None],
+            "operation": ["PUT", "DEL", "PURGE"],
+            "revision": [4, 6, 7],
+            "created": held["time"].to_pylist(),
+        }
+        assert made.to_pydict() == {name: whole[name] for name in names}

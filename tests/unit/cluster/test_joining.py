@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from jetcluster.cluster.bootstrap import Announcement
-from jetcluster.cluster.joining import BOOT_NOTICE, JOIN_RETRY_SECONDS, Joining
+from jetcluster.cluster.joining import BOOT_NOTICE, JOIN_RETRY_SECONDS, REFUSED_SECONDS, Joining, _Refusal
 from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.mesh.api import MeshError, MeshRefusedError
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from testkit.twins.log import ListLog
+from testkit.twins.time import ManualTime
 
 
 class Mesh:
@@ -113,8 +114,10 @@ async def test_a_member_that_hears_too_early_that_it_is_out_asks_once_it_has_no_
 class RefusingMesh:
     """Its peer leads the meta group, which has removed this node."""
 
+    reason = REMOVED
+
     async def call(self, peer: str, method: str, payload: bytes, timeout: float) -> bytes:
-        raise MeshRefusedError(REMOVED)
+        raise MeshRefusedError(self.reason)
 
 
 @pytest.mark.parametrize("followed", [True, False])
@@ -134,3 +137,21 @@ async def test_only_a_server_that_comes_back_gives_its_store_up(*, followed: boo
         await joining._ask("leader")
     assert joining.removed == REMOVED and len(log.lines) == 1
     assert back == ([] if followed else [1])
+
+
+async def test_a_refusal_that_lasts_is_logged_once_and_another_one_again() -> None:
+    log, time, mesh = ListLog(), ManualTime(), RefusingMesh()
+    joining = object.__new__(Joining)
+    joining.removed, joining._refused = "", _Refusal("", 0.0)
+    joining._runtime = SimpleNamespace(log=log, clock=time)  # type: ignore[assignment]
+    joining._network = SimpleNamespace(mesh=mesh, me="me")  # type: ignore[assignment]
+    for mesh.reason in ("another change is under way", "too old", "another change is under way"):
+        for _ in range(int(REFUSED_SECONDS / JOIN_RETRY_SECONDS)):
+            await joining._ask("leader")
+            time.advance(JOIN_RETRY_SECONDS)
+    assert not log.lines, "each of them was over in time"
+    for mesh.reason in ("too old", "another one"):
+        for _ in range(3 * int(REFUSED_SECONDS / JOIN_RETRY_SECONDS)):
+            await joining._ask("leader")
+            time.advance(JOIN_RETRY_SECONDS)
+    assert [values for _, _, values in log.lines] == [{"reason": "too old"}, {"reason": "another one"}]

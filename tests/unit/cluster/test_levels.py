@@ -248,6 +248,11 @@ async def test_more_members_than_an_older_one_can_read_wait_until_it_is_upgraded
         within, beyond = cluster.add("D"), cluster.add("E")
         await cluster.until(lambda: len(group.members) == 4, what="what the older one can read")
         await cluster.never(lambda: len(group.members) > 4, 5.0, "one more")
+        late = next(node for node in (within, beyond) if node.me not in group.members)
+        told = ("warning", "the cluster does not admit this server, which goes on asking")
+        await cluster.until(lambda: told in [line[:2] for line in late.log.lines], what="its log says why")
+        (reason,) = [values["reason"] for *line, values in late.log.lines if tuple(line) == told]
+        assert "a member may be of a version that knows no more than 4 members" in reason
         old.raft.levels.own = MANY_MEMBERS_LEVEL
         await cluster.until(lambda: {within.me, beyond.me} <= {*group.peers}, what="all are members")
         assert all(node.fatal == [] for node in cluster)

@@ -8,6 +8,7 @@ from jetcluster.consumer.info import consumer_info, num_pending
 from jetcluster.consumer.state import turn
 from jetcluster.errors import ApiError
 from jetcluster.model import times
+from jetcluster.model.order_per_key import KeySharing
 from jetcluster.model.times import rfc3339
 from jetcluster.stream.log import commands
 from tests.unit.consumer.replica_rig import SECOND, Node
@@ -94,11 +95,16 @@ def test_a_filtered_purge_moves_nothing(n: Node) -> None:
 def test_what_waits_for_its_key_is_pending_and_counted_apart(n: Node) -> None:
     n.create(max_ack_pending_per_subject=1)
     n.publish(b"a", b"a", b"b", b"a")
-    assert info(n)["order_per_key"] == {"messages_waiting": 0, "keys_waiting": 0}
+    assert info(n)["order_per_key"] == {
+        "messages_waiting": 0,
+        "keys_waiting": 0,
+        "members": 0,
+        "spilled": 0,
+    }
     n.op(turn.DELIVER_SOME, ([1, 3], [2]))
     n.ack(1)
-    found = consumer_info("S", n.state(), n.store, n.now, n.machine.rules, keys_waiting=1)
-    assert found["order_per_key"] == {"messages_waiting": 1, "keys_waiting": 1}
+    found = consumer_info("S", n.state(), n.store, n.now, n.machine.rules, sharing=KeySharing(1, 2, 3))
+    assert found["order_per_key"] == {"messages_waiting": 1, "keys_waiting": 1, "members": 2, "spilled": 3}
     assert found["num_ack_pending"] == 1 and found["num_pending"] == 2
     assert (found["ack_floor"]["consumer_seq"], found["ack_floor"]["stream_seq"]) == (1, 1)
     n.create()

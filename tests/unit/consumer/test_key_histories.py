@@ -12,6 +12,7 @@ from jetcluster.consumer.info import num_pending
 from jetcluster.consumer.state.turn import ACK, DELIVER_SOME, FIRST, GONE, RELEASE, TERM
 from jetcluster.stream.log import commands
 from tests.unit.consumer.rig import SECOND, Frame, Rig
+from tests.unit.consumer.test_members import inbox
 
 
 class Judge:
@@ -62,9 +63,10 @@ class Judge:
 
 @pytest.mark.parametrize("limit", [1, 2])
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
+@pytest.mark.parametrize("inboxes", ["unknown", "members"])
 @pytest.mark.parametrize("seed", range(8))
 def test_in_random_histories_all_come_in_order_and_nothing_is_held_for_ever(
-    retention: str, seed: int, limit: int
+    retention: str, inboxes: str, seed: int, limit: int
 ) -> None:
     rng = Random(seed)
     by_token = seed % 2 == 1
@@ -73,24 +75,32 @@ def test_in_random_histories_all_come_in_order_and_nothing_is_held_for_ever(
     config |= {"max_ack_pending": 4} if seed % 3 == 0 else {}
     r = Rig(stream={"retention": retention}, **config)
     judge = Judge(r, limit, (lambda s: s.split(b".")[1]) if by_token else (lambda s: s))
-    boxes = [r.bus.listen(b"box%d" % i) for i in range(3)]
+    names = [inbox("abc"[i]) if inboxes == "members" else b"box%d" % i for i in range(3)]
+    boxes = [r.bus.listen(name) for name in names]
     seen: dict[int, Frame] = {}
     kinds = ["publish", "pull", "pull", "ack", "ack", "ack", "nak", "term", "wait", "crash", "lose", "hold", "remove"]
+    kinds += ["deaf"] if inboxes == "members" else []
     for _ in range(300):
         pending = set(r.state.pending)
         seen = {seq: frame for seq, frame in seen.items() if seq in pending}
         seen |= {frame.seq: frame for box in boxes for frame in box.take() if frame.reply}
         match rng.choice(kinds):
             case "publish":
-                names = [b"s.%d.%d" % (rng.randrange(4), rng.randrange(2)) for _ in range(rng.randint(1, 6))]
-                judge.subjects.update(enumerate(names, r.node.store.last_seq + 1))
-                r.publish(*names)
+                words = [b"s.%d.%d" % (rng.randrange(4), rng.randrange(2)) for _ in range(rng.randint(1, 6))]
+                judge.subjects.update(enumerate(words, r.node.store.last_seq + 1))
+                r.publish(*words)
             case "pull":
-                r.next(b"box%d" % rng.randrange(3), batch=rng.randint(1, 4), expires=rng.choice([1, 8]) * SECOND)
+                r.next(rng.choice(names), batch=rng.randint(1, 4), expires=rng.choice([1, 8]) * SECOND)
             case "ack" | "nak" | "term" as word if seen:
                 r.ack(rng.choice(list(seen.values())), {"ack": b"", "term": b"+TERM", "nak": b"-NAK"}[word])
             case "wait":
                 r.advance(rng.choice([0.5, 6]))
+            case "deaf":
+                name = rng.choice(names)
+                if name in r.bus.inboxes:
+                    del r.bus.inboxes[name]
+                else:
+                    r.bus.inboxes[name] = boxes[names.index(name)]
             case "crash":
                 r.release()
                 r.crash()
@@ -109,10 +119,11 @@ def test_in_random_histories_all_come_in_order_and_nothing_is_held_for_ever(
                 r.woken = True
                 r.settle()
         judge.follow()
+    r.bus.inboxes |= dict(zip(names, boxes, strict=True))
     r.release()
     for _ in range(len(judge.subjects)):
-        for box in range(3):
-            r.next(b"box%d" % box, batch=3, expires=60 * SECOND)
+        for name in names:
+            r.next(name, batch=3, expires=60 * SECOND)
         for frame in [frame for box in boxes for frame in box.take() if frame.reply]:
             r.ack(frame)
         judge.follow()

@@ -115,7 +115,7 @@ def test_it_is_as_lists_per_key_are(seed: int, limit: int) -> None:
         if rng.random() < (0.55 if number % 4000 < 2500 else 0.35):
             seq += rng.randint(1, 3)
             key = of[seq] = rng.choice(list(out))
-            free = len(out[key]) < limit
+            free = len(out[key]) < limit and not ready.intersection(out[key])
             (out if free else waits)[key].append(seq)
             assert queues.offer(seq, key) == free
         elif rng.random() < 0.3:
@@ -152,3 +152,85 @@ def test_a_hundred_thousand_keys_cost_less_than_a_hundred_bytes_each(each: int) 
     assert queues.waiting == 100_000 * (each - 1)
     print(f"{cost / 100_000:.0f} bytes per key")
     assert cost < 100 * 100_000 + 40 * queues.waiting
+
+
+def shared(limit: int) -> tuple[KeyQueues, list[int]]:
+    """Queues whose only slot is the first member's."""
+    queues, slots = KeyQueues(limit), [1]
+    queues.share(slots)
+    return queues, slots
+
+
+def test_what_is_ready_waits_for_its_member() -> None:
+    queues, slots = shared(1)
+    queues.park(1, 5)
+    queues.park(2, 5)
+    assert queues.waiting == 2 and not queues.ready and queues.take(9) == []
+    assert queues.take_of(2, 9) == [] and queues.take_of(1, 9) == [1] and queues.busy == {1: 1}
+    assert queues.holder(1) == 1 and queues.key_of(1) == 5 and queues.holder(2) == queues.holder(9) == 0
+    slots[0] = 2
+    assert queues.stocks is not None
+    queues.stocks.moved([0])
+    queues.settle([1])
+    assert queues.heard == {1} and queues.busy == {}
+    assert queues.take_of(1, 9) == [] and queues.take_of(2, 9) == [2]
+
+
+def test_nothing_more_of_a_key_goes_to_another_than_has_the_rest() -> None:
+    queues, slots = shared(3)
+    assert queues.may_go(5, 1)
+    queues.add(1, 5, 1)
+    assert queues.may_go(5, 1) and not queues.may_go(5, 2) and not queues.may_go(5, 0)
+    queues.park(2, 5)
+    assert not queues.may_go(5, 1), "another waits"
+    slots[0] = 2
+    assert queues.stocks is not None
+    queues.stocks.moved([0])
+    assert queues.take_of(2, 9) == [] and queues.waiting == 1
+    queues.settle([1])
+    assert queues.take_of(2, 9) == [2] and queues.may_go(5, 2)
+    queues.add(3, 5, 2)
+    queues.hold(2, 7)
+    assert queues.busy == {2: 1, 7: 1} and not queues.may_go(5, 2) and not queues.may_go(5, 7)
+    queues.settle([3])
+    assert not queues.may_go(5, 7), "it is not known who had the rest"
+    queues.hold(2, 8)
+    assert queues.may_go(5, 8)
+
+
+def test_ready_messages_are_put_in_place_when_members_come_and_go() -> None:
+    queues = KeyQueues(1)
+    for seq in range(1, 7):
+        queues.offer(seq, 1 + seq % 2)
+    queues.park(7, NO_KEY)
+    queues.settle([1, 2])
+    queues.share([1])
+    assert not queues.arrange(1) and queues.arrange(9) and queues.ready
+    assert queues.take(9) == [7] and queues.take_of(1, 1) == [3]
+    queues.share(None)
+    assert queues.ready and queues.take(9) == [] and queues.arrange(9)
+    assert queues.take(9) == [4] and queues.waiting == 2
+
+
+def test_messages_given_back_are_the_first_of_their_key_again() -> None:
+    queues = KeyQueues(3)
+    queues.sole = 4
+    for seq in range(1, 6):
+        queues.offer(seq, 5)
+    queues.settle([1])
+    assert queues.take(9) == [4] and queues.busy == {4: 3}
+    queues.give_back([3, 4, 2])
+    assert queues.waiting == 4 and queues.blocked == 1 and not queues.busy
+    assert queues.take(2) == [2, 3] and queues.take(9) == [4]
+
+
+def test_the_only_member_gets_nothing_more_of_a_key_that_another_had() -> None:
+    queues = KeyQueues(2)
+    queues.sole = 3
+    assert queues.offer(1, 5)
+    queues.sole = 4
+    assert not queues.offer(2, 5) and not queues.offer(3, 5)
+    queues.check([5])
+    assert queues.take(9) == [] and queues.waiting == 2
+    queues.settle([1])
+    assert queues.take(9) == [2, 3] and queues.busy == {4: 2}

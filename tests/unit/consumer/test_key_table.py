@@ -51,3 +51,24 @@ def test_it_gives_memory_back() -> None:
     for key in keys:
         table.set(key, 0, 0)
     assert large >= 15_000 and table.places == MIN_PLACES
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_holders_it_keeps_who_has_a_key(seed: int) -> None:
+    rng = Random(seed)
+    table = KeyTable(holders=True)
+    plain: dict[int, int] = {}
+    keys = [rng.choice((1, 63, 64)) + 64 * rng.randrange(200) for _ in range(500)]
+    for number in range(4000):
+        key = rng.choice(keys)
+        if rng.random() < (0.7 if number % 2000 < 1000 else 0.2):
+            table.set(key, 1, 0)
+            if rng.random() < 0.7:
+                table.hold(key, plain.setdefault(key, rng.randrange(1, 9)))
+            plain.setdefault(key, 0)
+        else:
+            table.set(key, 0, 0)
+            plain.pop(key, None)
+        if not number % 500:
+            assert {key: table.holder(key) for key in keys} == {key: plain.get(key, 0) for key in keys}
+    assert KeyTable().holder(7) == 0

@@ -54,6 +54,30 @@ def held(count: int) -> Small:
     return n
 
 
+@pytest.mark.parametrize("guard", [None, {"consumer": "C", "max_bytes": 1 << 40}], ids=["alone", "with a guard"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_jobs_of_one_command_are_done_in_one_order_also_after_a_restart(
+    guard: dict[str, Any] | None, restarts: bool
+) -> None:
+    """First what nobody wants, or limits would count it, and remove what somebody does."""
+    n, other = Small({"retention_guard": guard}), Small({"retention_guard": guard})
+    for replica in (n, other):
+        replica.create(filter_subject="c")
+        for _ in range(20):
+            replica.publish(b"c", b"a.x")
+        replica.configure({"retention": "interest", "max_msgs": 20})
+    assert n.machine.jobs == 2
+    if restarts:
+        other.restart()
+    else:
+        other.install(n)
+        other.store.slices.step = SMALL
+    for replica in (n, other):
+        replica.finish()
+    assert n.everything() == other.everything()
+    assert set(n.by_seq().values()) == {b"c"} and n.store.messages == 20
+
+
 def test_deleting_updating_and_resetting_leave_the_rest_to_a_job() -> None:
     for change in ("delete", "update", "reset"):
         n = held(20)

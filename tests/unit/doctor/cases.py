@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from jetcluster.doctor.cluster_rules import look_at_cluster, look_at_orphan
+from jetcluster.doctor.cluster_rules import look_at_cluster, look_at_lost, look_at_orphan
 from jetcluster.doctor.config_rules import look_at_account, look_at_config
 from jetcluster.doctor.consumer_rules import look_at_consumer
 from jetcluster.doctor.facts import (
@@ -228,7 +228,8 @@ def _streams() -> list[Case]:
     orphan = Case(
         "JC301", lambda facts: look_at_orphan(facts) if facts is not None else (), OrphanFacts("A", "S", ("n3",)), None
     )
-    return [*(Case(code, look_at_stream, fires, not_so) for code, fires, not_so in rows), refused, orphan]
+    lost = Case("JC324", lambda facts: look_at_lost(*facts) if facts is not None else (), ("A", "S"), None)
+    return [*(Case(code, look_at_stream, fires, not_so) for code, fires, not_so in rows), refused, orphan, lost]
 
 
 def _consumers() -> list[Case]:

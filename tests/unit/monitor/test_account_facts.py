@@ -20,6 +20,7 @@ class Machine:
         self.streams = list(streams)
         self.listed = 0
         self.left_out: tuple[str, ...] = ()
+        self.misplaced: tuple[Any, ...] = ()
         self.nodes: dict[str, Any] = {}
 
     def assignments(self, account: str) -> list[Any]:

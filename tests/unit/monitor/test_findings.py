@@ -95,7 +95,10 @@ async def test_a_stream_whose_servers_are_all_absent_is_told_by_nobody_else(node
     nodes = dict(engine.known.machine.nodes) | {"DDDDDDDD": SimpleNamespace(name="n4", tags=())}
     engine.known.machine.nodes = nodes
     engine.meta.machine = SimpleNamespace(
-        nodes=nodes, left_out=(), assigned_to=lambda peer: [one for one in streams if peer in one.peers]
+        nodes=nodes,
+        left_out=(),
+        misplaced=streams,
+        assigned_to=lambda peer: [one for one in streams if peer in one.peers],
     )
     del engine.network.mesh.peers["CCCCCCCC"]
 
@@ -108,6 +111,18 @@ async def test_a_stream_whose_servers_are_all_absent_is_told_by_nobody_else(node
         "TWO has no leader: none of the servers of its replicas is there (n4, n3)",
     ]
     assert await orphans(linked=("n1", "n3")) == [], "somebody reaches n3"
+
+
+async def test_a_stream_that_went_with_a_store_is_told_by_nobody_else(node: Any) -> None:
+    engine = node.jetstream.jetstream
+    gone, short = (SimpleNamespace(account="$G", name=name, peers=peers) for name, peers in
+                   (("GONE", ("former",)), ("SHORT", ("former", "BBBBBBBB"))))  # fmt: skip
+    nodes = dict(engine.known.machine.nodes)
+    engine.meta.machine = SimpleNamespace(
+        nodes=nodes, left_out=(), misplaced=[gone, short], assigned_to=lambda peer: []
+    )
+    found = codes(await findings(node, Mesh(n2=told("n2", linked=("n1",)))).answer(cluster=True))
+    assert found["JC324"] == "GONE is on no server any more: it stores and delivers nothing"
 
 
 async def test_a_server_of_a_version_without_findings_is_there(node: Any) -> None:

@@ -22,7 +22,7 @@ from jetcluster.model.machines import tags_of
 from jetcluster.monitor.port import Monitor, MonitorError, start_monitor
 from jetcluster.monitor.source import WORKER_METHOD
 from jetcluster.server.server import Server
-from testkit.certificates import make_certificate
+from testkit.certificates import Authority, make_certificate
 from tests.unit.monitor import fake_node
 
 
@@ -144,10 +144,48 @@ async def test_https(server: Server, tmp_path: Path) -> None:
     renewed = tmp_path / "renewed"
     renewed.mkdir()
     certificate, key = make_certificate(renewed)
-    node.monitor.renew_certificate(TlsOptions(cert_file=str(certificate), key_file=str(key)))
+    node.options.tls = TlsOptions(cert_file=str(certificate), key_file=str(key))
+    node.monitor.renew_tls(node.options)
+    await asyncio.sleep(0)
     second = (await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", node.monitor.port))).strip()
     assert second == certificate.read_text().strip() != first
     await node.monitor.stop()
+
+
+async def test_a_reload_changes_whose_certificates_https_takes(server: Server, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("old", "new")]
+    for folder in folders:
+        folder.mkdir()
+    old, new = (Authority(folder, folder.name) for folder in folders)
+    certificate, key = old.issue("server")
+    node = fake_node.node(server, SystemClock())
+    node.options.http_port, node.options.https_port, node.options.https_verify = 0, -1, True
+    node.options.tls = TlsOptions(str(certificate), str(key), str(old.file))
+    node.monitor = await start_monitor(node)
+    node.monitor_port = node.monitor.port
+    url = f"https://localhost:{node.monitor.port}/healthz"
+
+    async def let_in() -> list[bool]:
+        found = []
+        for authority in (old, new):
+            trust = ssl.create_default_context(cafile=str(old.file))
+            trust.load_cert_chain(*authority.issue("client"))
+            async with aiohttp.ClientSession() as session:
+                try:
+                    async with session.get(url, ssl=trust) as response:
+                        found.append(response.status == 200)
+                except (aiohttp.ClientError, ConnectionError):
+                    found.append(False)
+        return found
+
+    assert await let_in() == [True, False]
+    node.options.tls = TlsOptions(str(certificate), str(key), str(new.file))
+    node.monitor.renew_tls(node.options)
+    await asyncio.sleep(0.01)
+    assert await let_in() == [False, True]
+    await node.monitor.stop()
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await get(node.monitor, "/varz")
 
 
 async def test_https_needs_a_certificate_and_a_port_of_its_own(server: Server) -> None:

@@ -8,10 +8,13 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jetcluster import native
+from scripts.hatch_build import NativeBuildHook
 
 TOP = Path(native.__file__).parents[2]
 
@@ -59,3 +62,26 @@ def test_loops_are_compiled_where_there_is_a_compiler() -> None:
     if shutil.which(compiler) is None or not headers.exists() or os.environ.get("JETCLUSTER_PURE"):
         pytest.skip("no C compiler, no headers, or JETCLUSTER_PURE is set")
     assert native.why_pure == ""
+
+
+@pytest.mark.parametrize("compiler", ["unwanted", "works"])
+def test_a_wheel_has_this_pythons_modules_and_the_tree_keeps_its_own(
+    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, scripts = tmp_path / "jetcluster" / "native", tmp_path / "scripts"
+    folder.mkdir(parents=True)
+    scripts.mkdir()
+    ending = sysconfig.get_config_var("EXT_SUFFIX")
+    here = {folder / "loops.pyx", folder / f"loops{ending}", folder / f"former{ending}", folder / "loops.other.so"}
+    for one in here:
+        one.touch()
+    why = "JETCLUSTER_PURE is set" if compiler == "unwanted" else ""
+    (scripts / "native.py").write_text(f"def compile_all(folder):\n    return {why!r}\n")
+    said: list[str] = []
+    app: Any = SimpleNamespace(display_warning=said.append)
+    hook = NativeBuildHook(str(tmp_path), {}, None, None, str(tmp_path), "wheel", app)
+    data: dict[str, Any] = {"artifacts": []}
+    hook.initialize("standard", data)
+    assert set(folder.iterdir()) == here
+    assert data["artifacts"] == ([] if why else [f"jetcluster/native/loops{ending}"])
+    assert said == ([f"jetcluster is built without compiled loops: {why}"] if why else [])

@@ -74,6 +74,23 @@ def test_print_submit_drops_what_spark_submit_gets(
     assert out.startswith(f"PYTHONPATH={package.file_name()} PYSPARK_PYTHON=/there/python3 spark-submit ")
     assert "/there/python3 needs pyspark, pyarrow, pandas" in err
     assert {path.name for path in tmp_path.iterdir()} == {package.file_name(), "pyspark_jetstream.py"}
+    words = [
+        "lakehouse",
+        "--stream",
+        "S",
+        "--delta",
+        "s3://b/t",
+        "--format",
+        "avro",
+        "--master",
+        "yarn",
+        "--print-submit",
+    ]
+    assert main.main(words) == 0
+    assert "needs pyspark, pyarrow, pandas, fastavro; here also deltalake, pyiceberg" in capsys.readouterr().err
+    words = ["archive", "--stream", "S", "--out", "gs://b/t", "--master", "yarn", "--print-submit"]
+    assert main.main(words) == 0
+    assert "needs pyspark, pyarrow, pandas, obstore\n" in capsys.readouterr().err
     assert main.main(["doctor", "--master", "local", "--print-submit"]) == 0
     monkeypatch.setattr(package, "write", lambda folder: (_ for _ in ()).throw(PermissionError("no")))
     assert main.main(words) == 3

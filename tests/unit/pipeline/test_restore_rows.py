@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from jetcluster.client import restore_transfer
-from jetcluster.pipeline import restore_plan
-from jetcluster.pipeline.restore_plan import ArchiveDamagedError, RowTotals
+from jetcluster.pipeline import restore_rows
+from jetcluster.pipeline.restore_rows import ArchiveDamagedError, RowTotals
 from jetcluster.protocol import s2, stream_archive
 from jetcluster.spark.sink_options import SinkError
 
-pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
+
+import numpy as np
+import pyarrow as pa
+
+from jetcluster.archive.places import places, xored
+from jetcluster.arrow.convert import digest
 
 BLOCK = b"NATS/1.0\r\nB: 1\r\na:2\r\n\r\n"
 MESSAGES = [
@@ -23,14 +29,12 @@ MESSAGES = [
 
 
 def batches(messages: list[Any], size: int = 100) -> list[Any]:
-    from jetcluster.arrow.convert import digest
-
     found = []
     for at in range(0, len(messages), size):
         rows = [
             {
                 "seq": seq, "time_ns": ns, "subject": subject.decode(errors="replace"),
-                "headers_raw": block or None, "subject_raw": None, "data": data, "place": seq * 7,
+                "headers_raw": block or None, "subject_raw": None, "data": data,
                 "digest": digest(subject, block, data),
             }
             for seq, ns, subject, block, data in messages[at : at + size]
@@ -48,7 +52,7 @@ def read_back(data: bytes) -> list[stream_archive.ArchiveEntry]:
 
 
 def test_pieces_are_one_archive() -> None:
-    made = [row for batch in restore_plan.blobs(batches(MESSAGES)) for row in batch.to_pylist()]
+    made = [row for batch in restore_rows.blobs(batches(MESSAGES)) for row in batch.to_pylist()]
     assert len(made) > 1
     whole = restore_transfer.head(b'{"last_seq": 700}', 5)
     for row in made:
@@ -59,11 +63,29 @@ def test_pieces_are_one_archive() -> None:
     totals = reduce(RowTotals.plus, [RowTotals(r["rows"], r["bytes"], r["digest"], r["places"]) for r in made])
     assert totals.rows == len(MESSAGES)
     assert totals.bytes == sum(len(s) + len(b) + len(d) for _, _, s, b, d in MESSAGES)
-    assert totals.places == reduce(lambda a, b: a ^ b, [seq * 7 for seq, *_ in MESSAGES])
+    columns = zip(*[(seq, ns, digest(subject, block, data)) for seq, ns, subject, block, data in MESSAGES], strict=True)
+    assert totals.places == xored(places(*(np.array(column, np.int64) for column in columns)))
+    assert all(len(row["blob"]) < 2 * restore_rows.BLOB_BYTES for row in made)
+
+
+def test_entries_are_those_of_the_format() -> None:
+    """Column by column, the same bytes as one by one: also for numbers of all lengths."""
+    seqs = [1, 127, 128, 16383, 16384, 2**31, 2**62, 2**63 - 1]
+    times = [0, 1, -1, 63, -64, 64, 10**18, -(10**18)]
+    names = [b"s" * n for n in (1, 127, 128, 300, 1, 1, 1, 1)]
+    rows = restore_rows.Checked(seqs, names, [b"", BLOCK] * 4, [b"x" * n for n in (0, 1, 127, 128, 20_000, 0, 5, 6)])
+    made = restore_rows.entries(rows, np.array(seqs, np.int64), np.array(times, np.int64))
+    expected = [
+        stream_archive.encode(name, ts, seq, block, payload)
+        for seq, name, block, payload, ts in zip(*rows, times, strict=True)
+    ]
+    assert made == expected
+    numbers = [0, 2**63, 2**64 - 1, *(1 << bit for bit in range(64))]
+    assert restore_rows.varints(np.array(numbers, np.uint64)) == [stream_archive.uvarint(one) for one in numbers]
 
 
 def test_nothing_is_an_archive_too() -> None:
-    assert list(restore_plan.blobs([])) == []
+    assert list(restore_rows.blobs([])) == []
     assert len(read_back(restore_transfer.head(b"{}", 1) + restore_transfer.tail())) == 1
 
 
@@ -75,13 +97,13 @@ def test_damage(column: str) -> None:
     at = batch.schema.names.index(column)
     damaged = batch.set_column(at, batch.schema.field(at), pa.array(values, batch.schema.field(at).type))
     with pytest.raises(ArchiveDamagedError, match="the archived message 15 is damaged"):
-        list(restore_plan.blobs([damaged]))
+        list(restore_rows.blobs([damaged]))
     with pytest.raises(ArchiveDamagedError):
-        list(restore_plan.rows_for_sink([damaged], "S", source_seq=False))
+        list(restore_rows.rows_for_sink([damaged], "S", source_seq=False))
 
 
 def test_rows_for_the_sink() -> None:
-    found = [r for b in restore_plan.rows_for_sink(batches(MESSAGES), "ORD", source_seq=False) for r in b.to_pylist()]
+    found = [r for b in restore_rows.rows_for_sink(batches(MESSAGES), "ORD", source_seq=False) for r in b.to_pylist()]
     assert [(r["seq"], r["subject"].encode(), r["headers_raw"] or b"", r["data"]) for r in found] == [
         (seq, subject, block, data) for seq, _, subject, block, data in MESSAGES
     ]
@@ -93,13 +115,13 @@ def test_a_subject_that_is_no_text_comes_back_or_is_refused() -> None:
     (batch,) = batches(messages)
     at = batch.schema.names.index("subject_raw")
     batch = batch.set_column(at, "subject_raw", pa.array([b"s.\xff", None], pa.binary()))
-    (made,) = [row for one in restore_plan.blobs([batch]) for row in one.to_pylist()]
+    (made,) = [row for one in restore_rows.blobs([batch]) for row in one.to_pylist()]
     _, *entries = read_back(restore_transfer.head(b"{}", 5) + made["blob"] + restore_transfer.tail())
     assert [entry.name for entry in entries] == [b"s.\xff", b"s.1"]
     with pytest.raises(SinkError, match=r"message 3 has subject .* no UTF-8: only --mode exact"):
-        list(restore_plan.rows_for_sink([batch], "S", source_seq=False))
+        list(restore_rows.rows_for_sink([batch], "S", source_seq=False))
 
 
 def test_the_old_sequence_as_a_header() -> None:
-    assert restore_plan.with_source_seq(b"", 7) == b"NATS/1.0\r\nJc-Source-Seq: 7\r\n\r\n"
-    assert restore_plan.with_source_seq(BLOCK, 7) == b"NATS/1.0\r\nB: 1\r\na:2\r\nJc-Source-Seq: 7\r\n\r\n"
+    assert restore_rows.with_source_seq(b"", 7) == b"NATS/1.0\r\nJc-Source-Seq: 7\r\n\r\n"
+    assert restore_rows.with_source_seq(BLOCK, 7) == b"NATS/1.0\r\nB: 1\r\na:2\r\nJc-Source-Seq: 7\r\n\r\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from jetcluster.pipeline import verify
@@ -63,3 +64,16 @@ def test_a_workload_of_which_no_copy_was_read_is_named() -> None:
     fields = verify.verdict(FIGURES, {}, [], None).fields
     assert fields["unread"] == ["b: queue"]
     assert fields["checked"] == {"queue": 6, "consumers": 5}
+
+
+def test_lines_are_the_same_after_they_were_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what is no UTF-8, which is found to be no event."""
+    monkeypatch.setattr(verify, "PACKED_BYTES", 50)
+    file = tmp_path / "a+b c.jsonl"
+    lines = [b'{"op":%d}' % n for n in range(40)]
+    file.write_bytes(b"\n".join([*lines, b"\xff"]))
+    parts = list(verify.packed_lines(file))
+    batch = pa.RecordBatch.from_pydict({"history": ["h"] * len(parts), "packed": parts})
+    rows = [row for one in verify.unpacked([batch]) for row in one.to_pylist()]
+    assert len(parts) > 5 and {row["history"] for row in rows} == {"h"}
+    assert [row["value"] for row in rows] == [*(line.decode() for line in lines), "\ufffd"]

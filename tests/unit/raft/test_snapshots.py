@@ -10,7 +10,7 @@ from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.raft.membership import Config
 from tests.unit.raft.journal_rig import forget
 from tests.unit.raft.loopback import SMALL, Loopback, led, running
-from tests.unit.raft.test_deviations import compacted
+from tests.unit.raft.test_deviation_snapshots import compacted
 
 
 def test_a_replica_whose_state_is_lost_asks_by_itself_and_applies_without_a_gap(net: Loopback) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from jetcluster.mesh.api import MeshError
+from jetcluster.replica import drift
 from jetcluster.replica.drift import METHOD, NOTICE_SECONDS, REPEATED_NOTICES, majority
 from jetcluster.replica.replica_state import CHECKPOINT_EVERY, Checkpoints
 from testkit.sim.nodes import SMALL_LOG, Cluster, Node
@@ -149,6 +150,27 @@ async def test_an_idle_leader_tells_a_few_times_and_again_to_whoever_comes_back(
         await cluster.delete("S")
         await asyncio.sleep(2 * NOTICE_SECONDS)
         assert all(gid not in n.js.drift._told for n in cluster) and leader.alive
+
+
+@virtual_time
+async def test_what_a_follower_applied_long_after_its_leader_fell_idle_is_compared_some_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its disk was slow for longer than the leader told its hash, and nothing is published any more."""
+    monkeypatch.setattr(drift, "REMIND_SECONDS", 30.0)
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        for number in range(1, 6):
+            await cluster["A"].publish(b"s", b"%d" % number)
+        await cluster.equal("S")
+        await asyncio.sleep((REPEATED_NOTICES + 3) * NOTICE_SECONDS)
+        node = cluster.followers("S")[0]
+        replica = node.replica("S")
+        corrupt(node, "S")
+        replica.checkpoints.note(replica.machine.applied_index, replica.machine.hash)
+        await asyncio.sleep(3 * NOTICE_SECONDS)
+        assert replica.divergences == 0
+        await rebuilt(cluster, node)
 
 
 @virtual_time

@@ -23,7 +23,7 @@ class Due:
         self.loop, self.log, self.stopped = loop, list[str](), list[BaseException]()
         self.backlog_fails = self.stop_fails = False
         memory = ReadMemory(1 << 20)
-        self.reads = DueReads(loop, loop, self._stop, memory, self._backlog)
+        self.reads = DueReads(loop, loop, self._stop, ReadMemory(1 << 20), self._backlog)
         self.waits = ReadWaits(ReadAround(loop, loop, self.reads, memory))
 
     def _stop(self, error: BaseException) -> None:

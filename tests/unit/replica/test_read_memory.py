@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.replica.read_memory import ReadMemory
 from jetcluster.replica.reads.demands import SequenceWaits
-from jetcluster.replica.reads.waits import MAX_WAIT_SECONDS, ReadWaits
+from jetcluster.replica.reads.waits import MAX_REPLY_BACKLOG, MAX_SECONDS, MAX_WAIT_SECONDS, PAUSE_SECONDS, ReadWaits
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from testkit.twins.time import ManualTime
@@ -70,3 +70,28 @@ async def test_reads_with_large_requests_are_refused_when_too_many_wait(monkeypa
         await cluster.until(lambda: len(found) == 5, what="all are answered")
         assert [payload for _, payload in found[2:]] == [b"x"] * 3
         node.bus.unsubscribe(inbox)
+
+
+def test_the_requests_of_a_slow_requester_keep_nobody_out() -> None:
+    """It asked by as many bytes as may wait, and takes no answer: more of it than slow ones may have are refused."""
+    time, log = ManualTime(), list[str]()
+    shared = around(time, time, lambda reply: MAX_REPLY_BACKLOG + 1 if reply == b"slow" else 0)
+    held = ReadWaits(shared)
+
+    def hold(name: str, size: int) -> bool:
+        refuse = functools.partial(log.append, f"{name} refused")
+        return held.hold(1, functools.partial(log.append, name), print, name.encode(), size, refuse)
+
+    assert all(hold("slow", 1 << 20) for _ in range(16))
+    assert not hold("quick", 1 << 20), "they wait for the index"
+    held.applied(1)
+    assert log == ["slow refused"] * 12 and not shared.memory.used
+    assert all(hold("quick", 1 << 20) for _ in range(16))
+    held.applied(1)
+    time.advance(PAUSE_SECONDS)
+    assert log[12:] == ["quick"] * 16
+    time.advance(MAX_SECONDS + 1)
+    assert log[28:] == ["slow"] * 4
+    assert hold("slow", 1 << 20)
+    held.applied(1)
+    assert log[32:] == [], "the places are free again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jetcluster.clock import Clock, Timers
-from jetcluster.replica.read_memory import MAX_MEMBER_BYTES, ReadMemory
+from jetcluster.replica.read_memory import MAX_MEMBER_BYTES, MAX_SLOW_MEMBER_BYTES, ReadMemory
 from jetcluster.replica.reads.waits import DueReads, ReadAround
 
 
@@ -16,4 +16,5 @@ def around(
         raise error
 
     memory = memory or ReadMemory(MAX_MEMBER_BYTES)
-    return ReadAround(clock, timers, DueReads(clock, timers, stop, memory, backlog), memory)
+    due = DueReads(clock, timers, stop, ReadMemory(MAX_SLOW_MEMBER_BYTES), backlog)
+    return ReadAround(clock, timers, due, memory)

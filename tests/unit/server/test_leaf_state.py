@@ -120,7 +120,15 @@ def test_contexts(tmp_path: Path) -> None:
     assert tls.connecting(own) is tls.connecting(own) is not tls.connecting(plain)
     assert tls.connecting(plain).verify_mode == ssl.CERT_REQUIRED
     assert LeafTls(LeafOptions(remotes=[plain])).accepting is None
+    before = tls.accepting, tls.connecting(own)
+    other = tmp_path / "other"
+    other.mkdir()
+    authority.file.write_text(Authority(other, "other").file.read_text())
     tls.renew()
+    for former, context in zip(before, (tls.accepting, tls.connecting(own)), strict=True):
+        assert context.get_ca_certs() != former.get_ca_certs()
+    before = tls.accepting, tls.connecting(own)
     cert.write_text("rotten")
     with pytest.raises(ConfigError, match="X509 certificate/key pair"):
         tls.renew()
+    assert (tls.accepting, tls.connecting(own)) == before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.arrow.schema import KAFKA_TYPES, TYPES, SchemaError, arrow_schema
+from jetcluster.arrow.schema import BUCKET_TYPES, KAFKA_TYPES, TYPES, SchemaError, arrow_schema
 from jetcluster.spark.columns import columns_of, ddl
 
 
@@ -29,11 +29,11 @@ def test_columns_and_their_types_are_spark_s_to_the_letter() -> None:
         "timestamp": TimestampType(), TYPES["headers"]: MapType(StringType(), ArrayType(StringType())),
         KAFKA_TYPES["headers"]: ArrayType(pair),
     }  # fmt: skip
-    for kafka, known in ((False, TYPES), (True, KAFKA_TYPES)):
+    for known in (TYPES, KAFKA_TYPES, BUCKET_TYPES):
         schema = StructType([StructField(name, types[text]) for name, text in known.items()])
         assert [field.dataType.simpleString() for field in schema.fields] == list(known.values())
-        assert to_arrow_schema(schema, timezone="UTC") == arrow_schema(list(known), kafka=kafka)
-        assert columns_of(schema, kafka=kafka) == list(known)
+        assert to_arrow_schema(schema, timezone="UTC") == arrow_schema(list(known), known)
+        assert columns_of(schema, known) == list(known)
     with pytest.raises(SchemaError, match="column seq is bigint, not string"):
         columns_of(StructType([StructField("seq", StringType())]))
 

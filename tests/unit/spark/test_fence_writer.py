@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import random
 from typing import Any
@@ -15,7 +16,7 @@ from jetcluster.client.reply import ConnectionLostError, RequestTimeoutError, ma
 from jetcluster.errors import ApiError, by_code
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.parser import Parser
-from jetcluster.spark import publish
+from jetcluster.spark import fence_writer, publish
 from jetcluster.spark.fence import FenceError, read_last
 from jetcluster.spark.fence_writer import FenceWriter
 from jetcluster.spark.message import PublishError
@@ -215,6 +216,56 @@ def test_any_trouble(seed: int) -> None:
                 continue
             break
     assert payloads(stream) == wanted(39)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_writers_of_parts_take_turns(seed: int) -> None:
+    """Tasks have a part of the rows each and write in any order, as their turn comes, in any trouble; some die."""
+    fate = random.Random(seed)
+    stream = Stream(fate, 0.1)
+    starts = [0, *sorted(fate.sample(range(1, 40), 4)), 40]
+    parts = list(itertools.pairwise(starts))
+    done: set[int] = set()
+    gave_up = 0
+    for _ in range(1000):
+        at = fate.randrange(len(parts))
+        first, stop = parts[at]
+        one = writer(stream, size=fate.randrange(1, 9), retry_seconds=600, first=first, ends=False)
+        if not one.await_turn(0.0):
+            assert at > 0
+            gave_up += 1
+            continue
+        try:
+            one.write(_ends_early(rows(stop - first, first), fate.choice([99, fate.randrange(10)])))
+        except _DeadError:
+            continue
+        assert one.stored + one.skipped == stop - first
+        done.add(at)
+        if len(done) == len(parts):
+            break
+    assert payloads(stream) == wanted(40)
+    assert gave_up
+
+
+def test_a_turn_that_does_not_come(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait is for rows that come, not for all of them: each one that is stored begins it anew."""
+    monkeypatch.setattr(fence_writer, "TURN_PAUSE_SECONDS", 0.0)
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 1.0
+        if now < 30 and int(now) % 5 == 0:
+            writer(stream, ends=False).write(rows(len(stream.stored) + 1))
+        return now
+
+    late = writer(stream, first=7, ends=False)
+    monkeypatch.setattr(fence_writer.time, "monotonic", clock)
+    assert not late.await_turn(6.0)
+    assert 30 < now < 40
+    assert late.await_turn(6.0) is (len(stream.stored) >= 7)
+    writer(stream, ends=False).write(rows(7))
+    assert late.await_turn(6.0)
 
 
 class _DeadError(Exception):

@@ -180,3 +180,18 @@ def test_where_tasks_report(url: str) -> None:
     assert options(metricsUrl="http://n1:9464/tasks").metrics_url == "http://n1:9464/tasks"
     with pytest.raises(OptionError, match="metricsUrl"):
         options(metricsUrl=url)
+
+
+def test_a_bucket_in_place_of_a_stream() -> None:
+    found = source_options({"servers": "nats://a", "bucket": "CFG", "keys": "eu.>,us.k"})
+    assert (found.streams, found.subjects, found.bucket) == (("KV_CFG",), ("$KV.*.eu.>", "$KV.*.us.k"), "CFG")
+    assert found.names == ["key", "value", "operation", "revision", "created"]
+    assert not found.fail_on_data_loss, "a bucket removes what is replaced"
+    assert source_options({"servers": "nats://a", "bucket": "CFG"}).subjects == (">",)
+    for given, said in (
+        ({"bucket": "a.b"}, "no bucket's name"), ({"bucket": "B", "stream": "S"}, "stream is about a stream"),
+        ({"bucket": "B", "kafkaColumns": "true"}, "kafkaColumns is about a stream"),
+        ({"stream": "S", "keys": "a"}, "keys is about a bucket"), ({"bucket": "B", "keys": "a b"}, "is no subject"),
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match=said):
+            source_options({"servers": "nats://a", **given})

@@ -9,7 +9,7 @@ import pytest
 from jetcluster.arrow.schema import arrow_schema
 from jetcluster.spark import sink_options
 from jetcluster.spark.render import Rows
-from jetcluster.spark.rows import RowError, RowReader, build
+from jetcluster.spark.rows import RowError, RowReader, build, runs
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
 
@@ -106,3 +106,36 @@ def test_a_subject_that_is_no_text_goes_on_as_it_is() -> None:
     batch = pa.RecordBatch.from_pydict(columns, schema=pa.schema(kinds))
     assert reader().rows(batch).subjects.to_pylist() == [b"a.\xff", b"a.b"]
     assert reader(subject="a.c").rows(batch).subjects.to_pylist() == [b"a.c", b"a.c"]
+
+
+def keyed(rows: list[tuple[Any, ...]]) -> list[tuple[bytes, bytes, bytes]]:
+    columns = list(zip(*rows, strict=True))
+    names = ("key", "value", "operation")[: len(columns)]
+    types = (pa.string(), pa.binary(), pa.string())
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=False)]
+    options = sink_options.parse({"servers": "nats://x", "bucket": "B"})
+    found = RowReader(options, [b"$KV.B.>"]).rows(pa.RecordBatch.from_arrays(arrays, names))
+    return [tuple(message) for message in found.messages()]  # type: ignore[misc]
+
+
+def test_keys_and_operations_of_a_bucket() -> None:
+    deleted = b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"
+    purged = b"NATS/1.0\r\nKV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n"
+    assert keyed([("a.b", b"1", None), ("c", b"2", "DEL"), ("c", None, "PURGE"), ("d/=", None, "PUT")]) == [
+        (b"$KV.B.a.b", b"", b"1"), (b"$KV.B.c", deleted, b""), (b"$KV.B.c", purged, b""), (b"$KV.B.d/=", b"", b"")
+    ]  # fmt: skip
+    assert keyed([("a", b"1")]) == [(b"$KV.B.a", b"", b"1")]
+    for key in (None, "", "a b", ".a", "a.", "a..b", "a*", "ü"):
+        with pytest.raises(RowError, match=r"no key of a bucket|not one that can be published"):
+            keyed([(key, b"", None)])
+    with pytest.raises(RowError, match="not 'put'"):
+        keyed([("a", b"", "put")])
+
+
+def test_runs_have_each_subject_once() -> None:
+    def cut(*subjects: bytes) -> list[list[bytes]]:
+        held = Rows(pa.array(subjects, pa.binary()), None, pa.array([b""] * len(subjects), pa.binary()))
+        return [part.subjects.to_pylist() for part in runs(held)]
+
+    assert cut(b"a", b"b", b"c") == [[b"a", b"b", b"c"]]
+    assert cut(b"a", b"b", b"a", b"a", b"c", b"b") == [[b"a", b"b"], [b"a"], [b"a", b"c", b"b"]]

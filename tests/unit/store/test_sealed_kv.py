@@ -18,7 +18,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.sealed_kv import SealedKv, SealedReader
-from jetcluster.store.transfer import Scrub
+from jetcluster.store.transfer import START, Scrub
 from jetcluster.stream.ports import NAMED_TABLES, SIDE_CONSUMERS, SIDE_WAITING
 from testkit.twins.encryption import store_seal
 from testkit.twins.mem_kv import MemKv
@@ -206,6 +206,37 @@ def test_a_view_has_all_pairs_in_the_order_of_their_keys(
     kv.delete_range(keys.stream_prefix(keys.POSTING, 1), keys.stream_end(keys.POSTING, 1))
     kv.delete_each([key for key in pairs if key[0] == keys.SIDE])
     kv.commit()
+
+
+def no_order(self: sealed_kv.SealedSnapshot, prefix: bytes) -> Iterator[None]:
+    raise AssertionError("the names of a whole stream are put in order at once")
+    yield
+
+
+def test_a_frozen_view_reads_one_subject_without_all_the_others(kv: SealedKv, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Putting the names of a million subjects in order takes seconds, in which nothing else happens."""
+    monkeypatch.setattr(sealed_kv.SealedSnapshot, "_find_heads", no_order)
+    store = filled(kv, 1)
+    expected = [store.queries.next_by_subject(b"a", seq) for seq in (5, 7)]
+    view = store.view(b"a", 1)
+    view.hold()
+    store.purge()
+    assert view.frozen
+    columns = view.take(2, 1 << 20)
+    assert columns.seqs == [message.seq for message in expected if message is not None]
+    view.close()
+
+
+def test_an_announcement_ends_before_names_that_are_not_prepared(kv: SealedKv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealed_kv.SealedSnapshot, "_find_heads", no_order)
+    giver = some(kv, 1).export()
+    place, kinds = START, []
+    while (kind := transfer.KINDS[place[0]]) != keys.POSTING:
+        kinds.append(kind)
+        place = giver.announce(place, 1 << 30)[-1].end
+    assert kinds == [keys.BLOCK, keys.INFO]
+    with pytest.raises(AssertionError, match="in order at once"):
+        giver.announce(place, 1 << 30)
 
 
 # -- damage

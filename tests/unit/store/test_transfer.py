@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jetcluster.replica.catchup import Room
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
-from jetcluster.store.batch import Batch
+from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
 from jetcluster.store.rocks import Snapshot
@@ -488,6 +488,19 @@ class Counting:
         for pair in self._snapshot.scan(start, end):
             self.read += 1
             yield pair
+
+
+def test_a_stream_with_the_longest_subjects_can_be_given() -> None:
+    """The place behind such a subject has no room in an announcement: no other replica could ever catch up."""
+    source_kv, kv = MemKv(), MemKv()
+    source = filled(source_kv, 1)
+    for first in b"mno":
+        subject = bytes((first,)) * MAX_SUBJECT
+        source.append(Batch.of([subject, b"z", subject], [], [b"x"] * 3), source.last_seq + 1, source.last_ts + 1)
+    target = filled(kv, OWN, blocks=3)
+    ship(source.export(), target, kv)
+    assert records(kv, OWN) == records(source_kv, 1)
+    assert target.last_seq_of(b"o" * MAX_SUBJECT) == source.last_seq
 
 
 def test_no_step_reads_much_more_than_it_was_asked_for() -> None:

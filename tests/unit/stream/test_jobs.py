@@ -288,7 +288,7 @@ def test_replacing_is_never_refused_for_what_waits() -> None:
 
 
 def test_a_job_survives_its_record() -> None:
-    job = StreamJob(5, 2, jobs.SUBJECTS, 7, 8, 9, 10, 11, b"a.>", b"a.b\0")
+    job = StreamJob(5, jobs.SUBJECTS, 7, 8, 9, 10, 11, b"a.>", b"a.b\0", 2)
     assert jobs.decode(job.key, job.encode()) == job
     for row in (b"", job.encode()[:20], b"\xff" + job.encode()[1:]):
         with pytest.raises(StreamJobError):

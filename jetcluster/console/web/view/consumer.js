@@ -99,8 +99,9 @@ function stateRows(info, of) {
     ["Delivered", position(info.delivered)],
     ["Ack floor", position(info.ack_floor)],
     ["Stream", html`<a href=${to("streams", info.stream_name)}>${info.stream_name}</a>, ${exact(of.messages)} messages`],
-    ["Wait for others of their keys", info.order_per_key && exact(info.order_per_key.messages_waiting)],
+    ["Wait for others of their keys, or their members", info.order_per_key && exact(info.order_per_key.messages_waiting)],
     ["Keys that wait", info.order_per_key && exact(info.order_per_key.keys_waiting)],
+    ["Members that share the keys", info.order_per_key && exact(info.order_per_key.members ?? 0)],
     ...lettersOf(info),
     ...(info.priority_groups ?? []).map((one) => [`Group ${one.group}`, one.pinned_client_id ? `pinned to ${one.pinned_client_id} since ${time(one.pinned_ts)}` : "nobody is pinned"]),
   ];

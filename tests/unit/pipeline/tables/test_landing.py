@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -127,3 +128,15 @@ def test_dead_letters() -> None:
         UsageError, match=r"is of another format: this job writes seq, .*, why, and the table has seq, "
     ):
         check_own(FakeTable(columns=RAW), DEAD)
+
+
+def test_files_that_are_not_where_the_table_is(tmp_path: Path) -> None:
+    table = FakeTable()
+    table.folder = str(tmp_path)
+    (tmp_path / "here.parquet").write_bytes(b"1234")
+    landing = Landing([table], [])
+    files = [DataFile(0, "here.parquet", 7, 4), DataFile(0, "elsewhere.parquet", 5, 4)]
+    landing.check_written(files[:1])
+    for wrong in (files, [DataFile(0, "here.parquet", 12, 5)]):
+        with pytest.raises(DataLoss, match="tasks wrote 12 rows"):
+            landing.check_written(wrong)

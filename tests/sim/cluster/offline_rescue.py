@@ -1,0 +1,122 @@
+"""`jetcluster rescue` as a program of a simulated machine whose server is stopped: what it writes into the journals
+(`jetcluster.node.rescue_store`), by the functions that write it there. What the command reads before, to advise whoever
+runs it, is no part of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from jetcluster.consumer.state.table import ConsumerTable
+from jetcluster.meta.state import Assignment
+from jetcluster.node.node_jetstream import MARK_NAME
+from jetcluster.raft.journal.disk import FileDisk, FileMark
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.rescue import take_over
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.rules import StreamRules
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.machine import DATA, JOURNAL, Machine, SimPlatform
+from testkit.twins.time import SeededRng
+
+WRITTEN = 30.0
+"""Seconds within which a disk without faults has what is written."""
+
+
+class Standing(NamedTuple):
+    """A replica in the journal and in the data store of a machine that is off."""
+
+    peer: str
+    term: int
+    end: tuple[int, int]
+    """(term, index) of the newest entry."""
+    applied: tuple[int, int]
+    """(index, term) of its state."""
+
+
+async def keep(deployment: Deployment, machine: Machine, assignment: Assignment) -> Standing:
+    """Makes the replica there the whole stream; returns what it was before."""
+    found: list[Standing] = []
+
+    def change(journal: Journal, applied: tuple[int, int]) -> None:
+        log = journal.groups[assignment.gid]
+        found.append(Standing(machine.peer_id, log.term, (log.last_term, log.last_index), applied))
+        take_over(log, machine.peer_id, log.term, *applied, number=assignment.rescue + 1)
+
+    await _write(deployment, machine, assignment, change)
+    return found[0]
+
+
+async def give_up(deployment: Deployment, machine: Machine, assignment: Assignment) -> None:
+    """Marks the replica there as one that votes no more."""
+
+    def change(journal: Journal, applied: tuple[int, int]) -> None:
+        log = journal.groups.get(assignment.gid)
+        if log is not None and not log.damaged:
+            log.mark_damaged()
+
+    await _write(deployment, machine, assignment, change)
+    deployment.vows.marked(machine, assignment.gid)
+
+
+async def _write(
+    deployment: Deployment, machine: Machine, assignment: Assignment, change: Callable[[Journal, tuple[int, int]], None]
+) -> None:
+    """Runs a process that changes the journal, and ends. Raises Violation where it cannot."""
+    done: list[BaseException | None] = []
+    loop = machine.begin()
+    platform = SimPlatform(machine, SeededRng(deployment.rng.getrandbits(64)))
+
+    async def program() -> None:
+        try:
+            applied = _applied(platform, assignment)
+            await _changed(platform, machine.peer_id, lambda journal: change(journal, applied))
+        except Exception as error:
+            done.append(error)
+        else:
+            done.append(None)
+
+    machine.run(program())
+    end = deployment.scheduler.now + WRITTEN
+    while not done and deployment.scheduler.now < end:
+        await asyncio.sleep(0.05)
+    if not done or done[0] is not None:
+        raise Violation(f"the journal of {machine.name} is not written: {done}")
+    assert machine.loop is loop
+    machine.kill()
+
+
+def _applied(platform: SimPlatform, assignment: Assignment) -> tuple[int, int]:
+    kv = platform.open_store(Path(DATA))
+    try:
+        rules = StreamRules.from_config(assignment.config)
+        store = BlockStore(kv, assignment.gid, memory=rules.memory)
+        stream = StreamMachine(assignment.name, rules, store, ConsumerTable(store))
+        return stream.applied_index, stream.applied_term
+    finally:
+        kv.close()
+
+
+async def _changed(platform: SimPlatform, peer: str, change: Callable[[Journal], None]) -> None:
+    directory, loop = Path(JOURNAL), asyncio.get_running_loop()
+    failures: list[BaseException] = []
+    mark = FileMark(directory.with_name(MARK_NAME), peer, platform.files)
+    journal = Journal(
+        FileDisk(directory, files=platform.files), platform.open_writer(loop), loop, platform.rng,
+        platform.journal_options(directory, None), failures.append, mark,
+    )  # fmt: skip
+    journal.serve(lambda logs: None)
+    try:
+        journal.open()
+        change(journal)
+        wanted = {log: log.gseq for log in journal.groups.values()}
+        while not failures and any(log.durable_gseq < gseq for log, gseq in wanted.items()):
+            await asyncio.sleep(0.01)
+    finally:
+        journal.close()
+    if failures:
+        raise failures[0]
