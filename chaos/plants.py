@@ -20,6 +20,13 @@ def replace(owner, name, new):
         sys.stderr.flush()
         os._exit(3)
     setattr(owner, name, new)
+def plant(code):
+    try:
+        exec(code, globals())
+    except Exception as error:  # Python starts without a sitecustomize that raises
+        sys.stderr.write(f"{error!r}: the plant is out of date")
+        sys.stderr.flush()
+        os._exit(3)
 """
 
 
@@ -35,7 +42,7 @@ class Plant:
     def environment(self, folder: Path, top: Path) -> dict[str, str]:
         """The environment that a server is to be started with; `top`: where the program is."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "sitecustomize.py").write_text(_HEAD + self.code)
+        (folder / "sitecustomize.py").write_text(_HEAD + f"plant({self.code!r})\n")
         before = os.environ.get("PYTHONPATH", "")
         return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), str(top), before]))}
 

@@ -59,13 +59,14 @@ replace(consumer_watch, "LOOK_SECONDS", 5.0)
 """
 _CUT = f"""
 from pathlib import Path
-from jetcluster.monitor import metrics
+from jetcluster.monitor import exposition
 SWITCH = Path(os.environ["JETCLUSTER_PLANT_SWITCH"])
 class Most(int):  # of a number and an instance of a class made from it, Python asks the latter first
     def __lt__(self, other):
         return ({FEW_SAMPLES} if SWITCH.exists() else int(self)) < other
-replace(metrics, "MAX_SAMPLES", Most(metrics.MAX_SAMPLES))
+replace(exposition, "MAX_SAMPLES", Most(exposition.MAX_SAMPLES))
 """
+PLANTED = (_DIFFER + _STUCK, _CUT)
 
 
 class Switch:

@@ -37,6 +37,9 @@ HELD_SECONDS: Final = 2.0
 REMOVE_SECONDS: Final = 3.0
 MOVES_AT_ONCE: Final = 4
 """Streams that move at the same time: each new replica is a copy over the network."""
+PATIENCE_SECONDS: Final = 120.0
+"""Time after which other streams move although a move is not complete, if its new server is gone or the stream has no
+leader: it copies nothing, and may never."""
 MAX_NAMED_STREAMS: Final = 3
 """Streams that a refusal names; the rest are counted."""
 
@@ -47,6 +50,15 @@ class HeldByServer(NamedTuple):
     replicas: int
     leaders: int
     consumers: int
+
+
+class _Move(NamedTuple):
+    """A stream that moves."""
+
+    assignment: Assignment
+    """The one that it moves to."""
+    since: float
+    """Monotonic seconds."""
 
 
 class Administration:
@@ -68,7 +80,7 @@ class Administration:
         self._replicas = replicas
         self._events = events
         self._ask_stream = ask_stream
-        self._moving: dict[int, Assignment] = {}
+        self._moving: dict[int, _Move] = {}
         self._stuck: dict[int, str] = {}
         """By stream id, why the last attempt found no other place for it."""
         self.handlers: dict[str, Callable[[Body], Awaitable[Body]]] = {
@@ -196,27 +208,34 @@ class Administration:
             return
         self._stuck.pop(assignment.gid, None)
         result = await self._service.set_peers(assignment, wanted, self._runtime.rng.token(8).hex())
-        self._moving[assignment.gid] = Assignment.from_dict(result["assignment"])
+        moved = Assignment.from_dict(result["assignment"])
+        self._moving[assignment.gid] = _Move(moved, self._runtime.clock.monotonic())
 
     async def _forget_finished_moves(self) -> None:
-        """Forgets moves that are complete or that a newer assignment replaced."""
+        """Forgets moves that are complete, that a newer assignment replaced, or that nobody carries out for long."""
         self._stuck = {gid: why for gid, why in self._stuck.items() if self._meta.machine.by_gid(gid) is not None}
 
-        async def done(assignment: Assignment) -> bool:
+        async def over(move: _Move) -> bool:
+            assignment = move.assignment
             if self._meta.machine.by_gid(assignment.gid) != assignment:
                 return True
+            late = self._runtime.clock.monotonic() - move.since >= PATIENCE_SECONDS
             try:
                 async with asyncio.timeout(HELD_SECONDS):
                     members = await self._ask_stream(assignment, "members", {})
             except (ApiError, TimeoutError):
-                return False
+                return late
+            missing = set(assignment.peers).difference(members["voters"])
+            if late and not all(map(self._online, missing)):
+                return True
             changing = members["outgoing"] or members["learners"]
             return set(members["voters"]) == set(assignment.peers) and not changing
 
-        moves = list(self._moving.values())
-        for assignment, over in zip(moves, await asyncio.gather(*map(done, moves)), strict=True):
-            if over:
-                self._moving.pop(assignment.gid, None)
+        moves = list(self._moving.items())
+        found = await asyncio.gather(*[over(move) for _, move in moves])
+        for (gid, _), is_over in zip(moves, found, strict=True):
+            if is_over:
+                self._moving.pop(gid, None)
 
     def _drop_members(self, group: RaftGroup) -> None:
         """Takes removed servers out of the meta group, one at a time, while the remaining voters have a majority."""

@@ -188,7 +188,7 @@ def handshake_failure(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the other end's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        reason = (error.reason or str(error)).replace("_", " ").lower()
+        reason = (error.reason or str(error)).replace("_", " ").lower().replace("ssl/tls alert", "sslv3 alert")
         return _WORDS.get(reason, reason)
     if isinstance(error, TimeoutError):
         return "not completed in time"
@@ -199,6 +199,8 @@ _WORDS = {
     "peer did not return a certificate": "the other end shows no certificate",
     "tlsv13 alert certificate required": "the other end wants a certificate of this one",
     "tlsv1 alert unknown ca": "the other end does not know the authority of this one's certificate",
+    "sslv3 alert bad certificate": "the other end does not accept this one's certificate; is it over?",
+    "sslv3 alert certificate unknown": "the other end does not accept this one's certificate",
     "sslv3 alert certificate expired": "the other end says that this one's certificate is over",
     "wrong version number": "the other end does not speak TLS",
     "http request": "the other end does not speak TLS",

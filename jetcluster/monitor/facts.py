@@ -62,7 +62,7 @@ def server_facts(node: Node) -> ServerFacts:
         descriptors=watch.used() if watch is not None else 0,
         descriptor_limit=watch.limit if watch is not None else 0,
         leaf_remotes=_remotes(node),
-        certificates=_certificates(node, now_ns),
+        certificates=certificates_of(node, now_ns),
         config=config_facts(options, login=server.state.authenticator.required),
     )
     return facts if engine is None else _with_jetstream(facts, node, engine)
@@ -128,7 +128,8 @@ def _remotes(node: Node) -> tuple[Remote, ...]:
     )  # fmt: skip
 
 
-def _certificates(node: Node, now_ns: int) -> tuple[Certificate, ...]:
+def certificates_of(node: Node, now_ns: int) -> tuple[Certificate, ...]:
+    """Returns the ends of the certificates that the node's ports show."""
     options = node.options
     found = []
     ports: tuple[tuple[str, TlsOptions | None], ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.config.options import Options
 from jetcluster.monitor.shared import part_of
@@ -17,11 +17,16 @@ from jetcluster.monitor.view import ServerBlock, mesh_of
 from jetcluster.node.node import Monitoring, Node
 
 if TYPE_CHECKING:
+    from jetcluster.doctor.facts import Certificate
     from jetcluster.monitor.history import History
     from jetcluster.monitor.lag import LagNotes
     from jetcluster.monitor.port import Monitor
     from jetcluster.monitor.system.answers import SystemAnswers
     from jetcluster.monitor.system.claims import ClaimsRequests
+
+
+CERTIFICATE_SECONDS: Final = 5.0
+"""After a start, which should not wait for the imports that read a certificate."""
 
 
 class NodeMonitoring(Monitoring):
@@ -32,6 +37,9 @@ class NodeMonitoring(Monitoring):
         super().__init__()
         self._node = node
         self._notes: LagNotes | None = None
+        self._look: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+        """The last look at the certificates."""
         block = ServerBlock(node)
         self.events = SystemEvents(node, block)
         self.services = SystemServices(node, partial(load_answers, node, block, node.reload))
@@ -80,6 +88,7 @@ class NodeMonitoring(Monitoring):
 
             self.listener = await start_monitor(self._node)
             self._node.monitor_port = self.listener.port
+        self._look = asyncio.get_running_loop().call_later(CERTIFICATE_SECONDS, self.look_at_certificates)
 
     def modules(self) -> list[str]:
         options = self._node.options
@@ -93,6 +102,19 @@ class NodeMonitoring(Monitoring):
     async def ask_others(self, account: str, others: int, seconds: float) -> str:
         return "" if self.claims is None else await self.claims.ask_others(account, others, seconds)
 
+    def look_at_certificates(self) -> None:
+        options = self._node.options
+        blocks = (options.tls, options.cluster.tls, options.leafnodes.tls, options.websocket.tls)
+        if any(tls is not None for tls in blocks):
+            self._looking = asyncio.get_running_loop().create_task(self._tell_certificates())
+
+    async def _tell_certificates(self) -> None:
+        """Logs those that are over: the other ends alone would say so."""
+        certificates_of = await asyncio.to_thread(_import_certificates)
+        for one in certificates_of(self._node, self._node.clock.time_ns()):
+            if one.seconds < 0:
+                self._node.log.warning(f"The certificate for {one.port} is over: who checks it does not connect")
+
     def renew_tls(self, options: Options) -> None:
         if self.listener is not None:
             self.listener.renew_tls(options)
@@ -102,6 +124,9 @@ class NodeMonitoring(Monitoring):
 
     async def stop(self) -> None:
         self.events.stop()
+        for look in (self._look, self._looking):
+            if look is not None:
+                look.cancel()
         if self.history is not None:
             self.history.stop()
         if self.claims is not None:
@@ -125,6 +150,12 @@ def _import_answers() -> type[SystemAnswers]:
     from jetcluster.monitor.system.answers import SystemAnswers
 
     return SystemAnswers
+
+
+def _import_certificates() -> Callable[[Node, int], tuple[Certificate, ...]]:
+    from jetcluster.monitor.facts import certificates_of
+
+    return certificates_of
 
 
 def _import_findings() -> Callable[[Node, str, bytes], Awaitable[bytes]]:

@@ -67,6 +67,9 @@ class Monitoring:
         """Returns the account's JWT, from the first of `others` servers that has it; "" when none has."""
         return ""
 
+    def look_at_certificates(self) -> None:
+        """Has the log told which of the configuration's certificates are over."""
+
     def renew_tls(self, options: Options) -> None:
         """Takes over the certificate and the authorities of a reload. Raises ConfigError."""
 

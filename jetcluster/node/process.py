@@ -63,6 +63,7 @@ def reload(node: Node, read_options: Callable[[], Options], cause: str) -> str:
     for line in lines:
         log.info(f"Reloaded: {line}")
     log.info(f"Reloaded server configuration ({node.options.config_digest})")
+    node.monitoring.look_at_certificates()
     return ""
 
 

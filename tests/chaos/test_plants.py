@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from chaos.alerts.stage import PLANTED as ALERTS_PLANTED
 from chaos.checkers.verdict import Verdict
 from chaos.cli import MISSED, found, main
-from chaos.plants import PLANTS
+from chaos.plants import PLANTS, Plant
 from chaos.runner import Result
 from chaos.scenarios import SCENARIOS
 from jetcluster.pipeline.checkers.event import Finding
@@ -21,15 +22,25 @@ from testkit.harness import TOP
 pytestmark = [pytest.mark.long, pytest.mark.thorough]
 
 
-@pytest.mark.parametrize("name", PLANTS)
-def test_plants_fit_the_program(name: str, tmp_path: Path) -> None:
-    plant = PLANTS[name]
-    env = {**os.environ, **plant.environment(tmp_path, TOP)}
+def planted(plant: Plant, folder: Path) -> subprocess.CompletedProcess[str]:
+    switches = {"JETCLUSTER_PLANT_SWITCH": str(folder / "on"), "JETCLUSTER_PLANT_STUCK": str(folder / "stuck")}
+    env = {**os.environ, **plant.environment(folder, TOP), **switches}
     check = "import sys, sitecustomize; print(sitecustomize.__file__)"
-    done = subprocess.run([sys.executable, "-c", check], env=env, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", check], env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", [*PLANTS, *range(len(ALERTS_PLANTED))])
+def test_plants_fit_the_program(name: str | int, tmp_path: Path) -> None:
+    plant = PLANTS[name] if isinstance(name, str) else Plant("", "", frozenset(), "", ALERTS_PLANTED[name])
+    done = planted(plant, tmp_path)
     assert done.stderr == ""
     assert done.stdout.strip() == str(tmp_path / "sitecustomize.py")
-    assert plant.scenario in SCENARIOS
+    assert plant.scenario in SCENARIOS or not isinstance(name, str)
+
+
+def test_a_server_with_a_plant_that_does_not_fit_does_not_start(tmp_path: Path) -> None:
+    done = planted(Plant("", "", frozenset(), "", "from jetcluster import nothing_like_it\n"), tmp_path)
+    assert done.returncode == 3 and "the plant is out of date" in done.stderr
 
 
 @pytest.mark.cluster

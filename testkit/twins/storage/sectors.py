@@ -111,6 +111,16 @@ class SectorFile:
         _pad(pieces, end - at)
         return b"".join(pieces)
 
+    def data_from(self, offset: int) -> int:
+        """Offset of the first byte from there on that is not zero; the size where there is none."""
+        first = offset // self.sector
+        for index in sorted(index for index in self.sectors if index >= first):
+            start = max(index * self.sector, offset)
+            data = self.sectors[index][start - index * self.sector : max(self.size - index * self.sector, 0)]
+            if rest := data.lstrip(b"\0"):
+                return start + len(data) - len(rest)
+        return max(self.size, offset)
+
     def write(self, offset: int, data: bytes, moment: Moment | None = None) -> list[int]:
         """Numbers of the sectors that were changed."""
         sector = self.sector

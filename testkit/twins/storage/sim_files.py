@@ -13,6 +13,8 @@ from testkit.twins.storage.sectors import Folder, Node, SectorFile
 if TYPE_CHECKING:
     from testkit.twins.storage.sim_disk import SimDisk
 
+LOOKED_AT = 64 << 10
+"""Bytes that are read at first when a hole is looked for."""
 FIRST = 1_000
 """Descriptors are numbered from here, so that one is never taken for a real one."""
 
@@ -176,14 +178,18 @@ class SimFiles:
         """Knows data from holes, to a block of 512 bytes, as a file system does."""
         self._disk.call()
         _, file = self._file(fd)
-        content = file.read(position, file.size)
         if whence == os.SEEK_DATA:
-            found = len(content) - len(content.lstrip(b"\0"))
-            if found == len(content):
+            found = file.data_from(position) - position
+            if position + found >= file.size:
                 raise _error(errno.ENXIO)
             return position + found - found % 512
-        end = content.find(bytes(1024))
-        return position + (len(content) if end < 0 else end + 512 - end % 512)
+        length = LOOKED_AT
+        while True:  # mostly a hole follows soon, and a large one
+            content = file.read(position, length)
+            end = content.find(bytes(1024))
+            if end >= 0 or len(content) < length:
+                return position + (len(content) if end < 0 else end + 512 - end % 512)
+            length *= 2
 
     def stat(self, path: Any) -> os.stat_result:
         self._disk.call()

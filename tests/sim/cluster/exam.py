@@ -8,15 +8,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from testkit.sim.deployment import Violation
+from testkit.sim.machine import Machine
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster import invariants
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.workload import PASSING, Workload
 
-REST = 5.0
-"""Seconds within which the last slow write has returned, and each group is led."""
+HANGS = 1.25
+"""Seconds after which a server whose disk seems to hang says so (`RaftConfig.journal_hangs`)."""
 AGREE = 35.0
-"""Seconds within which servers go by the time of a majority of clocks that were set."""
+"""Seconds within which servers go by the time of a majority of clocks that were set, and no write hangs any more."""
+LOOK = 0.25
+"""Seconds between two looks whether that is so."""
 
 
 class Exam(Workload):
@@ -26,7 +29,7 @@ class Exam(Workload):
     """The current part of the exam, which the text of a violation names."""
 
     async def prepare(self) -> None:
-        self.clocks = self._clocks()
+        pass
 
     async def work(self) -> None:
         pass
@@ -34,13 +37,11 @@ class Exam(Workload):
     async def examine(self, parts: Sequence[Callable[[Session], Awaitable[None]]], most: int = 5) -> None:
         """Some of them, one after the other, with a session of their own. What goes wrong while another replica begins
         to lead counts for nothing: that happens without any fault, if seldom, as disks are quick now."""
-        if self._clocks() != self.clocks:  # they were set, the last time when all was calm
-            self.clocks = self._clocks()
-            await asyncio.sleep(AGREE)
         if any(machine.disk.pace > 1.0 for machine in self.deployment.machines.values()):
             for machine in self.deployment.machines.values():
                 machine.disk.pace = 1.0
-            await asyncio.sleep(REST)  # a leader whose disk seemed to hang may just have handed over
+            await asyncio.sleep(HANGS)
+        await self.until_all_lead()
         session = await self.session("exam")
         for part in self.rng.sample(parts, min(most, len(parts))):
             self.part = part.__name__.strip("_")
@@ -56,8 +57,18 @@ class Exam(Workload):
                 self.count("examined")
         await session.close()
 
-    def _clocks(self) -> list[float]:
-        return [machine.clock.wall_ahead for machine in self.deployment.machines.values()]
+    async def until_all_lead(self) -> None:
+        """Returns once no server has a reason to hand over: its wall clock is wrong, or was set right (the last time
+        when all was calm) and the others still go by another time, or a slow write has not returned. After AGREE at the
+        latest: what is wrong then is for the exam to find."""
+        end = self.now + AGREE
+        while self.now < end and not all(self._goes_by_the_time(machine) for machine in self.deployment.running):
+            await asyncio.sleep(LOOK)
+
+    def _goes_by_the_time(self, machine: Machine) -> bool:
+        jetstream = invariants.jetstream_of(machine)
+        health = None if jetstream is None else jetstream.network.raft.health
+        return health is None or (health.well and health.time.established)
 
     def _standing(self) -> dict[tuple[str, int], tuple[int, object]]:
         """Term and role of each replica, by server and group."""

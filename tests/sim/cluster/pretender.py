@@ -72,6 +72,8 @@ class Pretender:
     def __init__(self, session: Session, rng: Random, now: Callable[[], float], name: str, api: str) -> None:
         self.name = name
         self.lying = False
+        self.loses = False
+        """The next delivery of the newest message is lost on its way."""
         self.retention = "limits"
         self.subject = ""
         """The subject that it says its messages have."""
@@ -251,7 +253,9 @@ class Pretender:
     def _some(self, fed: Fed) -> int:
         found = range(fed.seq + 1, min(fed.seq + AT_ONCE, self.last) + 1)
         for seq in found:
-            self._deliver(fed, seq)
+            lost = self.loses and seq == self.last
+            self.loses = self.loses and not lost
+            self._deliver(fed, seq, skip=lost)
         return len(found)
 
     def _deliver(self, fed: Fed, seq: int, *, skip: bool = False, **wrong: Any) -> None:

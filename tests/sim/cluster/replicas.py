@@ -27,6 +27,8 @@ UNDER_WAY = 6.0
 """Seconds after which what is wrong is not under way any more: a request, a subscription, a consumer's move."""
 QUIET = 4.0
 """Seconds for which nothing of that changes then."""
+SHORT = 1.0
+"""The same where another look follows that takes QUIET."""
 
 Contents = tuple[list["Msg"], list[tuple[int, bytes, bytes]], bytes]
 
@@ -147,11 +149,11 @@ def standing(deployment: Deployment) -> list[tuple[object, ...]]:
     return found
 
 
-async def settle(deployment: Deployment, seconds: float = SETTLE) -> None:
+async def settle(deployment: Deployment, seconds: float = SETTLE, quiet: float = QUIET) -> None:
     """Returns when all is well (`liveness`), quiet, and the same everywhere. Raises Violation."""
     end = deployment.scheduler.now + seconds
     since, still = deployment.scheduler.now, standing(deployment)
-    while deployment.scheduler.now < since + QUIET:
+    while deployment.scheduler.now < since + quiet:
         await asyncio.sleep(0.5)
         wrong = next(itertools.chain(liveness.wanting(deployment), strangers(deployment)), "")
         before, still = still, standing(deployment)

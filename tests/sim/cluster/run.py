@@ -105,7 +105,7 @@ def run_seed(
             quietly_collected() if collect else contextlib.nullcontext(),
             one_description(),
             python_alone(pure=seed % 2 == 1 if pure is None else pure),
-            small.scaled(small=result.scenario.small),
+            small.scaled(small=result.scenario.small, slow_beat=result.scenario.slow_beat),
         ):
             _run_and_tell(result, trace or wire, wire)
     finally:
@@ -156,7 +156,7 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         machine.clock.slowness = machine.usual_slowness = scenario.processor
         machine.cuts = scenario.cuts
         machine.disk_pace, machine.segment, machine.batch = scenario.pace, scenario.segment, scenario.batch
-        machine.raft_limits = small.RAFT if scenario.small else {}
+        machine.raft_limits = small.raft_limits(small=scenario.small, slow_beat=scenario.slow_beat)
         machine.new_disk(scenario.disk)
     for name in deployment.servers:
         deployment.machines[name].start()
@@ -191,7 +191,7 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         for task in tasks:
             deployment.run_until_done(task, STOP)
         deployment.run_until_done(settling, liveness.SETTLES + 1.0)
-        alike = replicas.settle(deployment)
+        alike = replicas.settle(deployment, quiet=replicas.SHORT)
         deployment.run_until_done(deployment.spawn(control, alike, "replicas become alike"), 2 * replicas.SETTLE)
         for workload in running:
             deployment.run_until_done(

@@ -44,6 +44,8 @@ class Scenario:
     """A client of each server publishes all the time (`pulse.py`)."""
     small: bool = False
     """Limits of the product are scaled down (`small.py`)."""
+    slow_beat: bool = False
+    """Servers tell each other less often that they are alive (`small.SLOW_BEAT`)."""
     cuts: float = CUTS
     """Share of the disk's calls at which a thread stands still (`testkit.twins.storage.threads`)."""
 
@@ -94,6 +96,7 @@ class Scenario:
             small=rng.random() < 1 / 3,
             cuts=rng.choice([0.02, 0.1, 0.5]),
         )
+        scenario = replace(scenario, slow_beat=not scenario.pulse)
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")
         return replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario

@@ -112,12 +112,23 @@ RAFT: Final = {
     "pin_bytes": 64 << 10, "digest_groups": 2, "hand_overs": 2, "early_frames": 4,
 }  # fmt: skip
 """Fields of `jetcluster.raft.config.RaftConfig`."""
+SLOW_BEAT: Final = {"heartbeat": 0.25, "second_opinion": 0.6}
+"""The same for seeds in which servers tell each other less often that they are alive, which is most of what idle
+servers do. Three beats in a row are missed, not eight, when a server is suspected. Seeds that judge how long clients
+wait for an ack (`pulse.py`) have the product's own."""
+READINGS: Final = Limit("jetcluster.health.cluster_clock", "READINGS_PER_PEER", 8)
+"""Those of as long a time: the newest ones of a clock that was set count as soon."""
+
+
+def raft_limits(*, small: bool, slow_beat: bool) -> dict[str, Any]:
+    """Fields of RaftConfig that are not as usual."""
+    return (RAFT if small else {}) | (SLOW_BEAT if slow_beat else {})
 
 
 @contextmanager
-def scaled(*, small: bool) -> Iterator[None]:
-    """The limits are small meanwhile; `small=False` changes nothing."""
-    chosen = LIMITS if small else ()
+def scaled(*, small: bool, slow_beat: bool = False) -> Iterator[None]:
+    """The limits are small meanwhile, and those that go with `slow_beat`; without both nothing changes."""
+    chosen = (*(LIMITS if small else ()), *((READINGS,) if slow_beat else ()))
     places = [
         (importlib.import_module(name), limit) for limit in chosen for name in (limit.module, *limit.takers)
     ]  # all are imported before the first one changes

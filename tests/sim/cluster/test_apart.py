@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from jetcluster import records
 from tests.sim.cluster import apart, batch
 from tests.sim.cluster.batch import Outcome
 from tests.sim.cluster.scenario import Scenario
@@ -45,6 +46,14 @@ def test_what_a_seed_imports_is_imported_here(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(apart, "run_one", run)
     apart.run(SCENARIO)
     assert "tests.sim.limits" in sys.modules
+
+
+def test_a_seed_compiles_and_imports_nothing_that_the_rehearsal_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    apart.rehearse()
+    monkeypatch.setattr(records, "_compiled", lambda *_: pytest.fail("it compiles a method of a record"))
+    before = set(sys.modules)
+    assert not batch.run_one(apart.REHEARSED).failure
+    assert set(sys.modules) == before
 
 
 def test_a_process_that_ends_without_an_outcome_is_an_error(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.raft.config import RaftConfig
 from tests.sim.cluster import small
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.nemesis import FAULTS
@@ -31,13 +32,13 @@ def _imports() -> dict[tuple[str, str], set[str]]:
     return found
 
 
-@pytest.mark.parametrize("limit", small.LIMITS, ids=lambda limit: f"{limit.module}.{limit.name}")
+@pytest.mark.parametrize("limit", (*small.LIMITS, small.READINGS), ids=lambda limit: f"{limit.module}.{limit.name}")
 def test_each_limit_is_small_wherever_it_is_taken_by_name(limit: small.Limit) -> None:
     usual = getattr(importlib.import_module(limit.module), limit.name)
     assert usual != limit.small
     assert _imports().get((limit.module, limit.name), set()) == set(limit.takers)
     modules = [importlib.import_module(name) for name in (limit.module, *limit.takers)]
-    with small.scaled(small=True):
+    with small.scaled(small=True, slow_beat=True):
         assert [getattr(module, limit.name) for module in modules] == [limit.small] * len(modules)
     assert [getattr(module, limit.name) for module in modules] == [usual] * len(modules)
 
@@ -46,6 +47,20 @@ def test_without_it_nothing_is_small() -> None:
     before = importlib.import_module("jetcluster.store.slices").STEP
     with small.scaled(small=False):
         assert importlib.import_module("jetcluster.store.slices").STEP is before
+
+
+def test_servers_beat_slowly_unless_clients_wait_for_acks_and_both_limits_go_together() -> None:
+    scenarios = [Scenario.of(seed) for seed in range(60)]
+    assert {one.slow_beat for one in scenarios} == {False, True}
+    assert all(one.slow_beat is not one.pulse for one in scenarios)
+    assert small.raft_limits(small=False, slow_beat=False) == {}
+    both = small.raft_limits(small=True, slow_beat=True)
+    assert both == small.RAFT | small.SLOW_BEAT
+    slow, usual = RaftConfig(**both), RaftConfig()
+    assert 3 * slow.heartbeat < slow.suspect_after == usual.suspect_after
+    assert 2 * slow.heartbeat < slow.second_opinion and 2 * usual.heartbeat < usual.second_opinion
+    readings = importlib.import_module(small.READINGS.module).READINGS_PER_PEER
+    assert small.READINGS.small * slow.heartbeat == readings * usual.heartbeat
 
 
 def test_a_third_of_all_seeds_is_small() -> None:

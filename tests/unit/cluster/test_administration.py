@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster import administration
 from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.errors import ApiError
 from jetcluster.meta.machine import MetaMachine
@@ -116,6 +117,30 @@ async def test_a_server_is_emptied_and_removed_while_messages_come() -> None:
         await cluster.stop(leaving.name)
         await home.publish(b"s1")
         assert (await refusal(home, "server_remove", peer=leaving.name)).err_code == 10044
+
+
+@virtual_time
+async def test_a_move_to_a_server_that_dies_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(administration, "MOVES_AT_ONCE", 1)
+    monkeypatch.setattr(administration, "PATIENCE_SECONDS", 10.0)
+    async with Cluster("ABCDE", options=SMALL_LOG) as cluster:
+        for number in range(6):
+            await cluster.create(f"S{number}")
+        leader = cluster.meta_leader()
+        assert leader is not None
+        leaving = max((node for node in cluster if node is not leader), key=holds)
+        machine = leader.js.meta.machine
+        before = {one.gid: one.peers for one in machine.assigned_to(leaving.me)}
+        assert len(before) > 1
+        await ask(leader, "server_evacuate", peer=leaving.name)
+        await cluster.until(lambda: len(machine.assigned_to(leaving.me)) < len(before), what="one moves")
+        (first,) = before.keys() - {one.gid for one in machine.assigned_to(leaving.me)}
+        dead = next(node for node in cluster if first in {one.gid for one in machine.assigned_to(node.me)}
+                    and node.me not in before[first])  # fmt: skip
+        assert dead is not leader
+        await cluster.stop(dead.name)
+        await cluster.until(lambda: set(leaving.js.replicas) <= {first}, 120, "the others have moved")
+        assert set(leaving.js.replicas) == {first}, "this one is not complete without it"
 
 
 @virtual_time

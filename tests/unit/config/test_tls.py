@@ -50,3 +50,7 @@ def test_words_for_the_log() -> None:
     error = ssl.SSLCertVerificationError()
     error.verify_message = "certificate has expired"
     assert handshake_failure(error) == "the other end's certificate is refused: certificate has expired"
+    for library in ("SSLV3", "SSL/TLS"):  # OpenSSL before 3.2, and since
+        error = ssl.SSLError(1, "an alert")
+        error.reason = f"{library}_ALERT_BAD_CERTIFICATE"
+        assert handshake_failure(error) == "the other end does not accept this one's certificate; is it over?"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
 from jetcluster.store import view
 from jetcluster.store.api import LostViewError
+from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.blocks import ROW_BYTES
+from jetcluster.stream.read.msg_get import subjects_page
 from tests.unit.store.searches import ASKED, filled, run
 from tests.unit.stream.fake_store import fits
 
@@ -58,3 +62,29 @@ def test_frozen_views_keep_to_their_bound_with_their_caches(monkeypatch: pytest.
         else:
             with pytest.raises(LostViewError):
                 one.take(1, 1 << 30)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_subject_that_is_removed_and_put_again_while_subjects_are_listed_is_not_missed(seed: int) -> None:
+    rng = random.Random(seed)
+    store = filled(rng)
+    store.slices.step = store.slices.step._replace(subjects=2)
+
+    def put_again() -> None:
+        one = rng.choice([name for name, _ in store.queries.subject_counts(b">")])
+        store.purge(one)
+        store.append(Batch.of([one], [], [b""]), store.last_seq + 1, store.last_ts + 1)
+
+    def result(steps: Generator[None, None, Any]) -> Any:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return stop.value
+            put_again()
+
+    for _ in range(6):
+        asked, there = rng.sample(ASKED, rng.randint(1, len(ASKED))), dict(store.queries.subject_counts(b">"))
+        assert result(store.lasts(asked, None, 1000)) == lasts(store, asked, store.last_seq)
+        page, _ = result(subjects_page(store, asked[0]))
+        assert set(page) == {name.decode() for name in there if fits(asked[0], name)}

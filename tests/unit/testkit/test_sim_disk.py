@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -27,6 +28,31 @@ def new_disk(seed: int = 1, sector: int = 512, capacity: int = 1 << 30) -> SimDi
     disk.files.mkdir("/d")
     sync(Path("/"), disk.files)
     return disk
+
+
+def test_holes_are_where_a_reading_of_all_bytes_finds_them() -> None:
+    rng = Random(3)
+    for _ in range(40):
+        files, size, content = new_disk(sector=rng.choice([512, 4096])).files, 400_000, bytearray(400_000)
+        fd = files.open("/d/one", FLAGS, 0o600)
+        files.posix_fallocate(fd, 0, size)
+        for _ in range(rng.randrange(4)):
+            at, length = rng.randrange(size - 1), rng.choice([1, 700, 70_000, 150_000])
+            piece = bytes(rng.randrange(3) for _ in range(min(length, size - at, 5_000))).ljust(length // 8, b"x")
+            piece = piece[: size - at]
+            files.pwrite(fd, piece, at)
+            content[at : at + len(piece)] = piece
+        for position in (0, 1, *(rng.randrange(size) for _ in range(9)), size):
+            rest = bytes(content[position:])
+            end = rest.find(bytes(1024))
+            hole = len(rest) if end < 0 else end + 512 - end % 512
+            assert files.lseek(fd, position, os.SEEK_HOLE) == position + hole
+            if data := rest.lstrip(b"\0"):
+                found = len(rest) - len(data)
+                assert files.lseek(fd, position, os.SEEK_DATA) == position + found - found % 512
+            else:
+                with pytest.raises(OSError, match="No such device or address"):
+                    files.lseek(fd, position, os.SEEK_DATA)
 
 
 @pytest.fixture(params=["real", "twin"])

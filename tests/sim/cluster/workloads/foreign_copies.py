@@ -74,6 +74,7 @@ class ForeignCopies(Workload):
             far_stream.lying = False
             self.count("lies", far_stream.counts.get("lies", 0))
             self._store(name, 2)
+            far_stream.loses = True  # only heartbeats tell of it
         await self._look()
         await self._return()
         await self._look()
