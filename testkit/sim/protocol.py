@@ -28,8 +28,8 @@ _TERMS = 4
 CLOCKS = 1.5
 """Factor by which a server may think that time passes faster than true time, slow processors counted in."""
 NEAR = 3
-"""Times `promote_seconds` for which a learner counts as caught up: it had within one what its leader had (`caught_up`), and
-may be promoted within two more (`is_near`), as others of a move may have to catch up first."""
+"""Times `promote_seconds` for which a learner counts as caught up: within one it had what its leader had (`caught_up`),
+and it may be promoted within two more (`is_near`), as others of a move may have to catch up first."""
 Key = tuple[str, int]
 """(cluster, group)"""
 SPOKEN = frozenset((APPEND, ACK, REJECT, VOTE_REPLY))
