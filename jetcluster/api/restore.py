@@ -29,7 +29,7 @@ from jetcluster.protocol import s2, stream_archive
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import Msg
 from jetcluster.stream.apply import restoring
-from jetcluster.stream.log.bodies import Run, encode_runs
+from jetcluster.stream.log.bodies import LATEST_TIME, Run, encode_runs
 from jetcluster.stream.rules import RESTORING
 
 Fields = dict[str, Any]
@@ -314,7 +314,9 @@ class RestoreReceiver:
         if entry.seq <= seq:
             raise stream_archive.ArchiveError("messages out of order")
         at = entry.ts
-        if seq and at < ts:  # as clocks of nats-server's leaders differed; in a stream of ours times never go back
+        if (
+            seq and -LATEST_TIME <= at < ts
+        ):  # as clocks of nats-server's leaders differed; in a stream of ours times never go back
             at = ts + 1
         if entry.seq != seq + 1 or at != ts + 1 or not self._messages:
             self._runs += 1

@@ -44,7 +44,8 @@ def publish(monkeypatch: pytest.MonkeyPatch, tasks: Tasks, parts: list[FencedPar
     monkeypatch.setattr(restore_fence, "server_options_of", lambda _: None)
     plan: Any = SimpleNamespace(stream="OLD", created="x", target="NEW", url="u")
     args: Any = SimpleNamespace(json=True, source_seq=False)
-    return restore_fence.publish(SimpleNamespace(), plan, args)  # type: ignore[arg-type]
+    session = SimpleNamespace(addTag=lambda tag: None, removeTag=lambda tag: None)
+    return restore_fence.publish(session, plan, args)  # type: ignore[arg-type]
 
 
 def test_what_tasks_left_is_for_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
