@@ -139,6 +139,7 @@ class MemberDispatch:
             redelivery.park(MAX_ROUTED, lambda seq: self._route(keys, seq, now))
         batch = MemberBatch(REDELIVER)
         batch.left = self._owner.selection.left
+        want = min(want, self._owner.selection.batch_limit())
         for number in list(redelivery.parked):
             line = self._line(number)
             if line and (count := self._capacity(line, want)):
@@ -164,6 +165,7 @@ class MemberDispatch:
         queues, stocks = keys.queues, keys.queues.stocks
         assert stocks is not None
         left = self._owner.selection.left
+        want = min(want, self._owner.selection.batch_limit())
         taken: dict[int, Line] = {}
         for number in stocks.members():
             line = self._line(number)

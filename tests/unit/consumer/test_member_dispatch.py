@@ -497,3 +497,30 @@ def test_a_turn_ends_when_many_requests_were_looked_at(monkeypatch: pytest.Monke
     ask(r, *[inbox("a")] * 30, batch=1)
     r.publish(*subjects(60))
     assert sorted(a.seqs + b.seqs) == list(range(1, 61))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_waited_for_a_member_is_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    r = rig(max_ack_pending=1000)
+    (a,), _ = ask(r, A, batch=1000 if again else 1), ask(r, B, batch=1000)
+    r.publish(*subjects(400))
+    if again:
+        for frame in messages(a):
+            r.ack(frame, b"-NAK " + b'{"delay": 1000000}')
+    ask(r, A, batch=1) if again else None
+    waits = len(a.seqs) if again else r.state.unacked.held
+    assert waits > 100
+    monkeypatch.setattr("jetcluster.consumer.owner.selection.TARGET_BATCH_BYTES", 1000)
+    read: list[int] = []
+    columns = r.node.store.read_columns
+
+    def noted(seqs: Any) -> Any:
+        read.append(len(seqs))
+        return columns(seqs)
+
+    monkeypatch.setattr(r.node.store, "read_columns", noted)
+    if again:
+        r.advance(0.1)
+    else:
+        ask(r, A, batch=1000)
+    assert sum(read) >= waits and max(read) < 50
