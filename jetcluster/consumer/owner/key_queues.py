@@ -224,11 +224,13 @@ class KeyQueues:
                 taken.append(seq)
         return taken
 
-    def take_of(self, member: int, want: int) -> list[int]:
-        """Take at most `want` ready messages of a member's keys: they are out now, with it."""
+    def take_of(self, member: int, want: int, *, spilled: bool = False) -> list[int]:
+        """Take at most `want` ready messages of a member's keys: they are out now, with it. `spilled`: they go to
+        others (`hold`), so only those of keys with nothing out are taken."""
+        taker = NOBODY if spilled else member
         taken: list[int] = []
         while len(taken) < want and self.stocks is not None and (seq := self.stocks.pop(member)):
-            if self._is_ready(seq) and self._go(seq, member):
+            if self._is_ready(seq) and self._go(seq, taker):
                 taken.append(seq)
         return taken
 

@@ -2,7 +2,7 @@
 per key"). Used for order per key while several members are there.
 
 What has its turn while its member does not ask waits for it: new messages are passed, which the log has as held, due
-ones are parked. Others go on. With too many that wait, new messages go to whoever asks.
+ones are parked. Others go on. With too many that wait, what is next of keys with nothing out goes to whoever asks.
 """
 
 from __future__ import annotations
@@ -155,10 +155,7 @@ class MemberDispatch:
         kept = set(given)
         selection.redelivery.park_again(number, [seq for at, seq in enumerate(columns.seqs) if at not in kept])
         batch.columns = columns.pick(given)
-        for request, indices in batch.handed.items():
-            for at in indices:
-                if request.member is not None:
-                    keys.queues.hold(batch.columns.seqs[at], request.member.number)
+        self._hold(keys, batch)
 
     def released(self, keys: KeyOrder, want: int) -> MemberBatch | None:
         """Return messages that waited and whose turn has come, for the members that ask; None when there are none."""
@@ -174,6 +171,8 @@ class MemberDispatch:
                 taken |= dict.fromkeys(queues.take_of(number, count), line)
         if queues.ready and (line := self._queue.line) and len(taken) < want:
             taken |= dict.fromkeys(queues.take(self._capacity(line, want - len(taken))), line)
+        spilled = self._spilled(keys, want - len(taken)) if keys.spills else {}
+        taken |= spilled
         if not taken:
             return None
         batch = MemberBatch(RELEASE)
@@ -183,7 +182,28 @@ class MemberDispatch:
         batch.left = left - len(given)
         kept = set(given)
         keys.give_back((seq for at, seq in enumerate(columns.seqs) if at not in kept), new=False)
+        if spilled:
+            self.spilled += len(spilled.keys() & set(batch.columns.seqs))
+            self._hold(keys, batch)
         return batch if given else None
+
+    def _spilled(self, keys: KeyOrder, want: int) -> dict[int, Line]:
+        """Take what waits for members that do not ask, of keys with nothing out, for whoever asks; at most `want`."""
+        taken: dict[int, Line] = {}
+        stocks, line = keys.queues.stocks, self._queue.line
+        assert stocks is not None
+        for number in stocks.members() if line else ():
+            if len(taken) < want and not self._line(number):
+                count = self._capacity(line, want - len(taken))
+                taken |= dict.fromkeys(keys.queues.take_of(number, count, spilled=True), line)
+        return taken
+
+    def _hold(self, keys: KeyOrder, batch: MemberBatch) -> None:
+        """Note who has the messages of a batch."""
+        for request, indices in batch.handed.items():
+            if request.member is not None:
+                for at in indices:
+                    keys.queues.hold(batch.columns.seqs[at], request.member.number)
 
     def new(self, keys: KeyOrder, want: int) -> MemberBatch | None:
         """Return new messages for the members that ask, and pass others; None when none of those that were looked at
