@@ -571,3 +571,28 @@ def test_near_the_bound_no_key_comes_to_two_members(monkeypatch: pytest.MonkeyPa
                         seen[mine] = len(messages(other))
                 ask(r, (A, B, C)[which], batch=3)
     assert sharing(r).spilled > 0
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_one_that_gave_a_message_back_for_later_does_not_hold_its_keys_for_it(listens: bool) -> None:
+    r = rig(ack_wait=30 * SECOND)
+    (a,), (b,) = ask(r, A, batch=1), ask(r, B, batch=1000)
+    r.publish(*subjects(40))
+    assert r.state.unacked.held > 5
+    r.ack(a[0], b'-NAK {"delay": 3600000000000}')
+    if not listens:
+        del r.bus.inboxes[A]
+    r.advance(2)
+    assert r.owner.key_sharing.members == 1 and not r.state.unacked.held
+    assert sorted([*b.seqs, a.seqs[0]]) == list(range(1, 41)), "its key alone waits"
+    r.publish(r.node.store.read_columns(a.seqs).subjects[0])
+    for frame in messages(b):
+        r.ack(frame)
+    assert 41 not in b.seqs
+    r.advance(3600)
+    ask(r, B)
+    assert b.seqs[-1] == a.seqs[0]
+    r.ack(b[-1])
+    assert b.seqs[-1] == 41
+    r.ack(b[-1])
+    assert not r.state.pending and not r.owner.selection.keys.queues.busy  # type: ignore[union-attr]
