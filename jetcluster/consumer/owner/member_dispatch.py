@@ -125,9 +125,12 @@ class MemberDispatch:
             self._owner.wake_at(self._check_at)
 
     def _follow(self, keys: KeyOrder, moved: Iterable[int], gone: Iterable[int]) -> None:
-        if keys.queues.stocks is not None:
-            keys.queues.stocks.moved(moved)
+        stocks = keys.queues.stocks
+        if stocks is not None:
+            stocks.moved(moved)
         for number in gone:
+            if stocks is not None:
+                stocks.forget(number)
             self._owner.selection.redelivery.unpark(number)
 
     # -- batches ----------------------------------------------------------------------------------------------------

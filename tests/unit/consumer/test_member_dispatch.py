@@ -596,3 +596,18 @@ def test_one_that_gave_a_message_back_for_later_does_not_hold_its_keys_for_it(li
     assert b.seqs[-1] == 41
     r.ack(b[-1])
     assert not r.state.pending and not r.owner.selection.keys.queues.busy  # type: ignore[union-attr]
+
+
+def test_members_that_went_leave_nothing_behind() -> None:
+    r = rig(max_ack_pending=1000)
+    ask(r, A, batch=10_000)
+    for number in range(5):
+        (box,) = ask(r, inbox(f"shot{number}"), batch=1)
+        r.publish(*subjects(40))
+        r.ack(box[0])
+        del r.bus.inboxes[inbox(f"shot{number}")]
+        ask(r, B, batch=10_000)
+        r.advance(1.7)
+        stocks = r.owner.selection.keys.queues.stocks  # type: ignore[union-attr]
+        assert stocks is not None and set(stocks.members()) <= set(sharing(r).members.here)
+    assert r.owner.key_sharing.members == 2
