@@ -16,7 +16,7 @@ from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.key_order import KeyOrder
 from jetcluster.consumer.owner.key_queues import NO_KEY, SLOT_SHIFT
 from jetcluster.consumer.owner.key_stocks import NOBODY
-from jetcluster.consumer.owner.members import KeyMembers
+from jetcluster.consumer.owner.members import ADMITTED_AT_ONCE, KeyMembers
 from jetcluster.consumer.owner.pull_queue import GONE, HELD, Handed, Line, PullQueue
 from jetcluster.consumer.owner.pull_request import PullRequest
 from jetcluster.consumer.state.turn import DELIVER, REDELIVER, RELEASE
@@ -71,6 +71,8 @@ class MemberDispatch:
         self._size_of = size_of
         self._end = end
         self._looks = 0
+        self._dropped = 0
+        """Members that went in this turn."""
         self._check_at = 0
         """Time of the next look at members of which some do not ask; 0: all do."""
         self.members = KeyMembers(owner.bus.has_interest)
@@ -90,6 +92,9 @@ class MemberDispatch:
             queues.heard.clear()
         moved, gone = members.update(now, queues.busy, self._owner.selection.redelivery.waits_for)
         self._follow(keys, moved, gone)
+        self._dropped = len(gone)
+        if members.lags:
+            self._owner.run_soon()
         queues.sole = members.sole
         queues.share(members.slots if members.several else None)
         if not members.several:
@@ -281,12 +286,13 @@ class MemberDispatch:
 
     def _route(self, keys: KeyOrder, seq: int, now: int) -> int:
         """Return the member that a due message waits for: who has it, if that one is still there, else whose its key
-        is. Who let its ack wait end and does not ask is gone."""
+        is. Who let its ack wait end and does not ask is gone; of many such the next turns see to the rest."""
         key = keys.queues.key_of(seq)
         if key == NO_KEY:
             return NOBODY
         holder = self.members.get(keys.queues.holder(seq))
-        if holder is not None and self.members.is_silent(holder, now):
+        if holder is not None and self._dropped < ADMITTED_AT_ONCE and self.members.is_silent(holder, now):
+            self._dropped += 1
             self._follow(keys, self.members.drop(holder), (holder.number,))
             holder = None
         return self.members.slots[key >> SLOT_SHIFT] if holder is None else holder.number

@@ -611,3 +611,43 @@ def test_members_that_went_leave_nothing_behind() -> None:
         stocks = r.owner.selection.keys.queues.stocks  # type: ignore[union-attr]
         assert stocks is not None and set(stocks.members()) <= set(sharing(r).members.here)
     assert r.owner.key_sharing.members == 2
+
+
+def test_many_members_that_fell_silent_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    r = rig(ack_wait=5 * SECOND)
+    names = [inbox(f"m{number}") for number in range(20)]
+    ask(r, A)
+    ask(r, *names, batch=3)
+    for _ in range(10):
+        r.advance(0.3)
+    r.publish(*subjects(500))
+    assert r.owner.key_sharing.members == 21
+    dropped: list[int] = []
+    members = sharing(r).members
+    drop, begin = type(members).drop, MemberDispatch.begin
+
+    def counted(self: Any, member: Any) -> list[int]:
+        dropped[-1] += 1
+        return drop(self, member)
+
+    def begun(self: MemberDispatch, keys: Any, now: int) -> bool:
+        dropped.append(0)
+        return begin(self, keys, now)
+
+    monkeypatch.setattr(type(members), "drop", counted)
+    monkeypatch.setattr(MemberDispatch, "begin", begun)
+    for _ in range(20):
+        r.advance(0.5)
+    ask(r, A, batch=1000)
+    for _ in range(20):
+        r.advance(0.5)
+    assert sum(dropped) == 20 and max(dropped) <= 8 and r.owner.key_sharing.members == 1
+
+
+def test_many_members_that_come_at_once_all_have_keys_soon() -> None:
+    r = rig()
+    names = [inbox(f"m{number}") for number in range(30)]
+    for name in names:
+        r.pull.request(name, b'{"batch": 100, "expires": 600000000000}')
+    r.settle()
+    assert len(sharing(r).members.here) == 30
