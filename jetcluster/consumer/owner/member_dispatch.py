@@ -145,6 +145,8 @@ class MemberDispatch:
         redelivery = self._owner.selection.redelivery
         if redelivery.order:
             redelivery.park(MAX_ROUTED, lambda seq: self._route(keys, seq, now))
+            if redelivery.order:
+                self._owner.run_soon()
         batch = MemberBatch(REDELIVER)
         batch.left = self._owner.selection.left
         want = min(want, self._owner.selection.batch_limit())

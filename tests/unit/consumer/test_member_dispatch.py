@@ -651,3 +651,15 @@ def test_many_members_that_come_at_once_all_have_keys_soon() -> None:
         r.pull.request(name, b'{"batch": 100, "expires": 600000000000}')
     r.settle()
     assert len(sharing(r).members.here) == 30
+
+
+def test_due_messages_behind_many_of_a_busy_member_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_dispatch, "MAX_ROUTED", 5)
+    r = rig()
+    (a,), (b,) = ask(r, A, batch=8), ask(r, B)
+    r.publish(*subjects(40))
+    due = [*a.seqs, b.seqs[0]]
+    r.owner.again(due)
+    r.woken = True
+    r.settle()
+    assert len(due) == 9 and b.seqs.count(due[-1]) == 2
