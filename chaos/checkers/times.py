@@ -5,7 +5,7 @@
 1 when it was there.
 
 - expired: gone more than `EARLY` seconds before its time. kept: there more than `BOUND` seconds after it.
-- fired early, not fired: the same of schedules.
+- fired early, not fired: the same of schedules. What had fired is gone `MAX_AGE` later.
 - duplicated: an id that was sent again was stored again.
 
 Looks while something else than a clock is broken say nothing about lateness: without a leader nothing expires.
@@ -21,6 +21,8 @@ from jetcluster.pipeline.checkers.event import Event, Finding
 EARLY = 0.5
 BOUND = 6.0
 """Seconds; a leader may have to be found first (checkers/failover.py)."""
+MAX_AGE = 8
+"""Seconds; the stream's."""
 
 
 def check(ops: Sequence[Event]) -> list[Finding]:
@@ -60,7 +62,7 @@ def _look(op: Event, write: Event, broken: Sequence[tuple[float, float]]) -> lis
             return [Finding("kept", op.workload, f"{what}, was there at {op.t0:.2f} s", op.t0)]
     elif is_early and there:
         return [Finding("fired early", op.workload, f"{what}, had fired at {op.t1:.2f} s", op.t1)]
-    elif is_late and not there:
+    elif is_late and not there and op.t1 < earliest + MAX_AGE:
         return [Finding("not fired", op.workload, f"{what}, had not fired at {op.t0:.2f} s", op.t0)]
     return []
 

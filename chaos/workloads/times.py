@@ -11,15 +11,13 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, NamedTuple
 
-from chaos.checkers.times import BOUND, EARLY
+from chaos.checkers.times import BOUND, EARLY, MAX_AGE
 from chaos.history import History
 from chaos.target import Target
 from chaos.workloads.base import RETRY, TROUBLE, Session, Workload, outcome
 from jetcluster.pipeline.checkers.event import Event
 from testkit.client import Client
 
-MAX_AGE = 8
-"""Seconds; also the window for duplicates."""
 TTLS = (2, 3, MAX_AGE)
 DUE = (2.0, 4.0)
 AGAIN = (0.5, 2.5)

@@ -5,8 +5,8 @@ waits until the stream's last message says that the rows before are stored, and 
 stream itself says whose turn it is, and what was stored when something died; two attempts of a task, or a task that
 counts as lost and goes on, cannot write a row twice (spark/fence.py).
 
-A task that waits holds one of Spark's places, which the one it waits for may need to be tried again. So it waits for a
-limited time only and leaves its part to the next round of tasks.
+A task that waits holds one of Spark's places, and Spark gives the place of a task that failed to a later one first. So
+a task waits for a limited time only: then the one that failed is tried again, and the part is left to the next round.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from jetcluster.pipeline.restore_plan import RestorePlan
 
-TURN_SECONDS: Final = 30.0
+TURN_SECONDS: Final = 10.0
 """A task gives its place up when for so long no row before its own was stored."""
 MAX_IDLE_ROUNDS: Final = 3
 """Rounds of tasks in a row that may end without any row."""

@@ -27,6 +27,9 @@ _TERMS = 4
 """Newest terms of a group of which acknowledgements are known."""
 CLOCKS = 1.5
 """Factor by which a server may think that time passes faster than true time, slow processors counted in."""
+NEAR = 3
+"""Times `promote_seconds` for which a learner counts as caught up: within one it had what its leader had (`caught_up`),
+and it may be promoted within two more (`is_near`), as others of a move may have to catch up first."""
 Key = tuple[str, int]
 """(cluster, group)"""
 SPOKEN = frozenset((APPEND, ACK, REJECT, VOTE_REPLY))
@@ -193,12 +196,12 @@ class Protocol:
             self._rule(name, key, near, f"makes {peer} a voter at {index}, which has {match}")
 
     def _stood(self, key: Key, group: Any) -> None:
-        """The log's end a little more than `promote_seconds` ago is the first one of `_lasts`, or newer."""
+        """The log's end a little more than NEAR `promote_seconds` ago is the first one of `_lasts`, or newer."""
         now, last = self._deployment.scheduler.now, group.log.last_index
         lasts = self._lasts.setdefault(key, deque())
         if not lasts or lasts[-1][1] != last:
             lasts.append((now, last))
-        while len(lasts) > 1 and lasts[1][0] < now - CLOCKS * group.config.promote_seconds:
+        while len(lasts) > 1 and lasts[1][0] < now - CLOCKS * NEAR * group.config.promote_seconds:
             lasts.popleft()
 
     def _rule(self, name: str, key: Key, kept: bool, what: str) -> None:

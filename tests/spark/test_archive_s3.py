@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jetcluster.arrow import resolve
-from jetcluster.arrow.read_task import read_task
+from jetcluster import faults
+from jetcluster.archive import manifest
+from jetcluster.archive.storage import open_archive
 from jetcluster.client.connection import Connection
-from jetcluster.spark.options import source_options
+from testkit.harness import TOP
+from tests.spark import archives
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, delete
-from tests.spark.streams import create, fill
+from tests.spark.streams import create, fill, numbered
 from tests.spark.test_archive import mixed
 from tests.unit.backup.conftest import _s3_server, s3_endpoint
 
@@ -51,11 +57,80 @@ def test_archive_and_restore(spark: Any, connection: Connection, servers: str, b
     assert (restored["rows"], restored["verified"]) == (997, True)
     assert contents(connection, "FROMS3") == messages
     connection.api("STREAM.PURGE.INS3", {"seq": 501})
-    # Tasks of the source, in this process: the workers that plan a query have the environment of Spark's start alone.
-    given = {"servers": servers, "stream": "INS3", "archive": bucket, "columns": "seq,data"}
-    options = source_options(given)
-    tasks = resolve.tasks_of(resolve.batch_extents(options), options)
-    rows = [row for task in tasks for one in read_task(task, options, options.names) for row in one.to_pylist()]
-    assert sorted((row["seq"], row["data"]) for row in rows) == [(m.seq, m.data) for m in messages]
+    assert archives.rows(bucket) == [(m.seq, m.subject, m.block, m.data) for m in messages]
     text, code = fails(spark, servers, "restore", "--from", "s3://nowhere/x", "--stream", "FROMS3")
     assert (code, "there is no such bucket" in text) == (2, True), text
+
+
+@pytest.mark.parametrize("point", ["archive.compacted", "archive.written"])
+def test_small_batches_become_one(spark: Any, connection: Connection, servers: str, bucket: str, point: str) -> None:
+    """Also after a crash in between: all old ones are there, or the new one."""
+    name = f"SMALL{point[-4:]}".upper()
+    create(connection, name)
+    fill(connection, mixed(name, 1000))
+    words = ["--stream", name, "--out", bucket]
+    run(spark, servers, "archive", *words, "--max-per-batch", "50", "--no-compact")
+    assert len(manifest.load(open_archive(bucket))) == 20
+    fill(connection, mixed(name, 50, 1000))
+    rows = [(m.seq, m.subject, m.block, m.data) for m in contents(connection, name)]
+    with faults.armed(point, faults.fail(errno.EIO)):
+        text, code = fails(spark, servers, "archive", *words)
+    assert ("Input/output error" in text, code) == (True, 1), text
+    assert archives.rows(bucket) == rows[: 1050 if point == "archive.compacted" else 1000]
+    assert run(spark, servers, "archive", *words).fields["compacted"] >= 10
+    held = manifest.load(open_archive(bucket))
+    assert len(held) < 10 and archives.rows(bucket) == rows
+    files = {file.path for one in held for file in one.files}
+    assert {one.path for one in open_archive(bucket).list(f"stream={name}")} == files, "replaced files are gone"
+
+
+QUERIES = """
+import sys
+from jetcluster.pipeline.session import open_session
+
+servers, url, folder = sys.argv[1:]
+spark = open_session("local[2]", quick=True)
+where = {"servers": servers, "stream": "UNITED3", "archive": url}
+rows = spark.read.format("jetstream").options(columns="seq,data", **where).load()
+print(*rows.selectExpr("count(*)", "count(DISTINCT seq)", "sum(cast(cast(data AS string) AS bigint))").first())
+old = spark.read.format("jetstream").options(pushdown="true", **where).load()
+old = old.where("subject = 'united3.3' AND seq < 60")
+print(old.count())
+query = spark.readStream.format("jetstream").options(maxOffsetsPerTrigger="200", **where).load()
+query = query.writeStream.format("parquet").option("path", f"{folder}/sink").trigger(availableNow=True)
+query = query.option("checkpointLocation", f"{folder}/checkpoint").start()
+query.awaitTermination()
+print(*[one.numInputRows for one in query.recentProgress if one.numInputRows])
+print(*[row.seq for row in spark.read.parquet(f"{folder}/sink").orderBy("seq").select("seq").collect()])
+"""
+
+
+def queried(servers: str, url: str, folder: Path) -> list[list[int]]:
+    """The numbers that a session of its own prints: Spark plans queries in the environment of its start."""
+    words = [sys.executable, "-c", QUERIES, servers, url, str(folder)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(TOP), str(TOP / "jetcluster/spark/shim")])}
+    done = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+
+
+def test_history_and_stream_as_one_table(
+    spark: Any, connection: Connection, servers: str, bucket: str, tmp_path: Path
+) -> None:
+    """In batch, and in a streaming query that goes on in what has become history meanwhile."""
+    create(connection, "UNITED3")
+    fill(connection, numbered("UNITED3", 500))
+    words = ["--stream", "UNITED3", "--out", bucket, "--max-per-batch", "100"]
+    run(spark, servers, "archive", *words)
+    connection.api("STREAM.PURGE.UNITED3", {"seq": 301})
+    wanted = [n for n in range(1, 60) if n % 7 == 3]
+    assert queried(servers, bucket, tmp_path) == [
+        [500, 500, 500 * 501 // 2], [len(wanted)], [200, 200, 100], [*range(1, 501)]
+    ]  # fmt: skip
+    with Connection(servers.split(",")) as late:  # the other one was silent for long
+        fill(late, numbered("UNITED3", 300, 501))
+        run(spark, servers, "archive", *words)
+        late.api("STREAM.PURGE.UNITED3", {"seq": 701})
+    assert queried(servers, bucket, tmp_path) == [
+        [800, 800, 800 * 801 // 2], [len(wanted)], [200, 100], [*range(1, 801)]
+    ]  # fmt: skip

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from jetcluster.archive import manifest
+from jetcluster.archive.storage import open_archive
 from jetcluster.client.connection import Connection
 from testkit.harness import ProcessCluster
 from tests.spark.jobs import run
@@ -100,3 +102,50 @@ def test_limits_that_move_while_it_is_read(
         over.set()
         purging.join()
     assert state(connection, "UNITEDM")["first_seq"] > 1
+
+
+def test_limits_and_compaction_move_while_queries_begin_again(
+    spark: Any, connection: Connection, cluster: ProcessCluster, servers: str, tmp_path: Path
+) -> None:
+    """Batch reads, and a streaming query that stops and goes on from its checkpoint, while messages come, are archived
+    and removed, and while small files of the archive become large ones."""
+    create(connection, "UNITEDC")
+    step, rounds = 400, 6
+    fill(connection, numbered("UNITEDC", step))
+    out, sink, checkpoint = (str(tmp_path / name) for name in ("archive", "sink", "checkpoint"))
+    words = ["--stream", "UNITEDC", "--out", out, "--max-per-batch"]
+    run(spark, servers, "archive", *words, "40", "--no-compact")
+    ends = [step]
+    problems: list[BaseException] = []
+
+    def move() -> None:
+        try:
+            with Connection(cluster.urls) as other:
+                for at in range(1, rounds):
+                    fill(other, numbered("UNITEDC", step, at * step + 1))
+                    run(spark, servers, "archive", *words, "2000")
+                    other.api("STREAM.PURGE.UNITEDC", {"seq": at * step + step // 2})
+                    ends.append((at + 1) * step)
+        except BaseException as error:
+            problems.append(error)
+
+    moving = threading.Thread(target=move)
+    moving.start()
+    try:
+        while moving.is_alive():
+            least = ends[-1]
+            table = read(spark, cluster, "UNITEDC", archive=out, columns="seq,data", maxRecordsPerPartition=300)
+            count, different, total = table.selectExpr(
+                "count(*)", "count(DISTINCT seq)", "sum(cast(cast(data AS string) AS bigint))"
+            ).first()
+            assert least <= count == different
+            assert total == count * (count + 1) // 2
+            drain(spark, cluster, "UNITEDC", sink, checkpoint, archive=out, maxOffsetsPerTrigger=350)
+    finally:
+        moving.join()
+    assert not problems, problems
+    drain(spark, cluster, "UNITEDC", sink, checkpoint, archive=out)
+    found = sorted((row.seq, int(bytes(row.data))) for row in spark.read.parquet(sink).collect())
+    assert found == [(n, n) for n in range(1, step * rounds + 1)]
+    held = manifest.load(open_archive(out))
+    assert len(held) < 10 and state(connection, "UNITEDC")["first_seq"] > step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,14 @@ from scripts import run_guide
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def test_no_page_needs_what_an_installation_lacks() -> None:
+    """The repository's own folders are in no wheel."""
+    for page in sorted(run_guide.PAGE.parent.rglob("*.md")):
+        for block in run_guide.blocks_of(page.read_text()):
+            own = re.findall(r"^ *(?:from|import) (?:scripts|tests|testkit|bench|chaos)\b.*", block.code, re.MULTILINE)
+            assert not own, f"{page.name}, line {block.line}: {own}"
 
 
 @pytest.mark.timeout(400)

@@ -186,7 +186,7 @@ def test_lakehouse(site: Standalone, servers: str, endpoint: str) -> None:
     assert lake.rows("seq", "data", dead=True) == [(500, b"no")]
     code, _ = outcome(site, *words, "--delta", "delta")
     log = (site.driver / "job.log").read_text()
-    assert (code, f"{site.driver}/delta has 0 of them" in log) == (4, True), log
+    assert (code, f"{site.driver}/delta" in log, "has 0 of them" in log) == (4, True, True), log
     assert DeltaTable(str(site.driver / "delta")).to_pyarrow_table().num_rows == 0
 
 

@@ -30,12 +30,18 @@ MAX_TOKENS = 64
 
 def wrong(deployment: Deployment) -> Iterator[str]:
     """Nothing, where all is right. What is under way may be so for a moment: only what stays is a fault."""
+    yield from of_others(deployment)
+    for name, machine in deployment.machines.items():
+        jetstream = jetstream_of(machine)
+        if jetstream is not None:
+            yield from (f"{name}: {text}" for text in _server(machine.node, jetstream))
+
+
+def of_others(deployment: Deployment) -> Iterator[str]:
+    """The same of what servers know of each other, also where some are away."""
     nodes = {name: machine.node for name, machine in deployment.machines.items() if machine.ready}
     for name, node in nodes.items():
         yield from (f"{name}: {text}" for text in _others(node, nodes))
-        jetstream = jetstream_of(deployment.machines[name])
-        if jetstream is not None:
-            yield from (f"{name}: {text}" for text in _server(node, jetstream))
 
 
 def _server(node: Node, jetstream: JetStream) -> Iterator[str]:

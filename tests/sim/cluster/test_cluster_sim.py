@@ -96,6 +96,7 @@ def test_a_seed_that_does_not_replay_is_told() -> None:
 
 
 @pytest.mark.skipif(native.publish_lines is None, reason=f"no compiled loops: {native.why_pure}")
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", IN_BOTH)
 def test_compiled_loops_and_python_run_a_seed_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where looks at the clock take no time: `Commands` looks after each chunk of input, and compiled loops end one

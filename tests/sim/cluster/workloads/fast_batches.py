@@ -1,18 +1,24 @@
-"""Fast-ingest batches (ADR-50): messages that go on while their acks come in from time to time."""
+"""Fast-ingest batches (ADR-50): messages that go on while their acks come in from time to time, some of them lost on
+the way, while leaders hand over."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 
 from testkit.sim.session import Disconnected, Msg, Session
 from tests.sim.cluster.judges import FastBatches, Log
-from tests.sim.cluster.workload import Workload, together
+from tests.sim.cluster.workload import PASSING, Workload, together
 
 STREAM = "FAST"
 WRITERS = 2
 PATIENCE = 2.0
 """Seconds without an answer after which a batch is given up."""
+ASKS = 0.6
+"""Seconds without one after which the server is asked how far it has come."""
+COMMIT, END, PING = 2, 3, 4
+"""Operations: the last message, the end without one, and the question."""
 
 
 class FastIngest(Workload):
@@ -40,6 +46,9 @@ class FastIngest(Workload):
         """Others' messages come between."""
         session = await self.session("alone")
         async for count in self.turns(4.0):
+            if self.rng.random() < 0.1:
+                with contextlib.suppress(*PASSING):
+                    await session.api(f"STREAM.LEADER.STEPDOWN.{STREAM}", seconds=1.0)
             ack = await self.store_logged(self.log, session, "fast.alone", f"alone-{count}")
             self.last = max(self.last, int(ack["seq"]))
 
@@ -64,14 +73,18 @@ class FastIngest(Workload):
         """Two acks' worth ahead, as the ADR advises. Raises TimeoutError where no answer comes any more."""
         flow = self.rng.choice([1, 2, 10])
         stem = stem.format(flow)
+        last = self.rng.choice([COMMIT, COMMIT, COMMIT, END])
+        loses = self.rng.choice([0.0, 0.0, 0.0, 0.2])
         told, sent = 0, 0
         while True:
             while sent < len(texts) and sent < told + 2 * flow:
                 sent += 1
-                operation = 2 if sent == len(texts) else min(sent - 1, 1)
+                if 1 < sent < len(texts) and self.rng.random() < loses:
+                    self.judge.gap(batch, sent, sent + 1)
+                    continue
+                operation = last if sent == len(texts) else min(sent - 1, 1)
                 session.publish("fast.part", texts[sent - 1].encode(), f"{stem}.{sent}.{operation}.$FI")
-            async with asyncio.timeout(PATIENCE):
-                msg = await got.get()
+            msg = await self._answer(session, f"{stem}.{sent}.{PING}.$FI", got)
             if msg.status:  # nobody is there who takes it
                 self.count("refused")
                 return
@@ -90,6 +103,15 @@ class FastIngest(Workload):
                 self.judge.ended(batch, int(answer["count"]))
                 self.last = max(self.last, int(answer["seq"]))
                 return
+
+    async def _answer(self, session: Session, ping: str, got: asyncio.Queue[Msg]) -> Msg:
+        """The next one, which is asked for where none comes. Raises TimeoutError."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    return await asyncio.wait_for(got.get(), ASKS)
+                self.count("asked")
+                session.publish("fast.part", b"", ping)
 
     async def check(self) -> None:
         await self.everywhere(STREAM, self.last, self.look)

@@ -91,8 +91,10 @@ class ForeignCopies(Workload):
             far_stream.restored()
             far_stream.subject = await self._subject_of("FARB")
         elif way == "anew":
+            before = far_stream.last
             far_stream.anew()
             self.lives["FARB"].append({})
+            self._store("FARB", self.rng.choice([0, before]))  # others, some at the same sequences
         self._store("FARB", 3)
         await self._update(config)
 

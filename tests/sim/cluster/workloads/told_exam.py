@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from testkit.sim.session import ApiError, Msg, Session
+from tests.sim.cluster import reckoning
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.invariants import jetstream_of
 from tests.sim.cluster.judges import Exact
@@ -31,11 +32,14 @@ class ToldExam(Exam):
     promises = (
         "each change of a stream or consumer is told once, to whom it concerns, and each request of the API is audited",
         "$JS.API.INFO counts what the account has stored and reserved, its streams, consumers, requests and errors",
-        "STREAM.INFO and STREAM.LIST say who is offline or lags, and an account's use counts what is away",
+        "STREAM.INFO says who is offline or lags, and an account's use counts what is away",
+        "servers know who is there and who listens at each of them, also while one is away",
     )
 
     async def check(self) -> None:
-        await self.examine([self._advisories, self._counted, self._used, self._away, self._expectations], 4)
+        await self.examine(
+            [self._advisories, self._counted, self._used, self._away, self._listeners, self._expectations], 4
+        )
 
     async def _listen(self, session: Session, *subjects: str) -> list[Msg]:
         got: list[Msg] = []
@@ -180,6 +184,7 @@ class ToldExam(Exam):
             gone = await self._replica(other, follower, lambda one: bool(one.get("offline")))
             self.equal("a server that is away", (gone["current"], gone.get("lag", 0) >= LACKS), (False, True))
             await self._agrees(other, "while one is away")
+            await self._known("while one is away")
         finally:
             self.deployment.off.discard(follower)
             start(machine)
@@ -189,6 +194,35 @@ class ToldExam(Exam):
         await self.ask(other, f"STREAM.DELETE.{AWAY}")
         await other.close()
         self.count("was away")
+
+    async def _listeners(self, session: Session) -> None:
+        """Two of one queue come and go."""
+        name = self.rng.choice(self.members)
+        both = [await self.session(f"listener-{at}", name) for at in range(2)]
+        sids = []
+        for one in both:
+            sids.append(one.subscribe("told.queue workers", lambda msg: None))
+            await one.flush()
+            await self._known("with one more listener")
+        both[0].unsubscribe(sids[0])
+        await both[0].flush()
+        await self._known("with one less")
+        for one in both:
+            await one.close()
+        await self._known("with none")
+
+    async def _known(self, when: str) -> None:
+        """Servers know of each other what is so."""
+        wrong: list[str] = []
+
+        async def nothing() -> bool:
+            wrong[:] = reckoning.of_others(self.deployment)
+            return not wrong
+
+        try:
+            await self.until(f"{when}, all know of each other what is so", nothing, 10.0)
+        finally:
+            self.note(f"{when}: {wrong[:3]}")
 
     def _leads(self, name: str) -> bool:
         jetstream = jetstream_of(self.deployment.machines[name])
