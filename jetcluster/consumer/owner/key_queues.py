@@ -27,8 +27,9 @@ ANYBODY: Final = -1
 SLOT_SHIFT: Final = 52
 """The bits of a key above these are its hash slot (`members.SLOTS`)."""
 
-_GONE, _OUT, _WAITS, _READY, _LEFT = range(5)
-"""States of a message. _LEFT: it waited and is settled, but the one before it still leads to it."""
+_GONE, _OUT, _WAITS, _READY, _LEFT, _RETURNED = range(6)
+"""States of a message. _LEFT: it waited and is settled, but the one before it still leads to it. _RETURNED: it is out,
+and its member gave it back to get it again later."""
 _MIN_STALE: Final = 1024
 _LEFT_PART: Final = 16
 """One in so many known messages may have left while it waited."""
@@ -130,16 +131,33 @@ class KeyQueues:
     def holder(self, seq: int) -> int:
         """Return the member that has a message which is out; NOBODY when that is not known."""
         at = self._at(seq)
-        return self._next[at] if at >= 0 and self._states[at] == _OUT else NOBODY
+        return self._next[at] if at >= 0 and self._states[at] in (_OUT, _RETURNED) else NOBODY
+
+    def returned(self, seqs: Iterable[int]) -> None:
+        """Note that members gave messages back, which are due later: their keys stay taken, they are not busy."""
+        for seq in seqs:
+            at = self._at(seq)
+            if at >= 0 and self._states[at] == _OUT:
+                self._leave_hand(at)
+                self._states[at] = _RETURNED
+
+    def _leave_hand(self, at: int) -> None:
+        """Count a message that is out with a member as no longer so; it is a sign of life."""
+        member = self._next[at]
+        if member != NOBODY:
+            self._count(member, -1)
+            self.heard.add(member)
 
     def hold(self, seq: int, member: int) -> None:
         """Note that a message which is out goes to a member once more."""
         at = self._at(seq)
-        if at < 0 or self._states[at] != _OUT or self._next[at] == member:
+        state = self._states[at] if at >= 0 else _GONE
+        if state not in (_OUT, _RETURNED) or (state == _OUT and self._next[at] == member):
             return
-        self._count(self._next[at], -1)
+        if state == _OUT:
+            self._count(self._next[at], -1)
         self._count(member, 1)
-        self._next[at] = member
+        self._next[at], self._states[at] = member, _OUT
         key = self._keys[at]
         if key != NO_KEY:
             self._table.hold(key, member if self._table.get(key)[0] == 1 else NOBODY)
@@ -224,11 +242,13 @@ class KeyQueues:
                 taken.append(seq)
         return taken
 
-    def take_of(self, member: int, want: int) -> list[int]:
-        """Take at most `want` ready messages of a member's keys: they are out now, with it."""
+    def take_of(self, member: int, want: int, *, spilled: bool = False) -> list[int]:
+        """Take at most `want` ready messages of a member's keys: they are out now, with it. `spilled`: they go to
+        others (`hold`), so only those of keys with nothing out are taken."""
+        taker = NOBODY if spilled else member
         taken: list[int] = []
         while len(taken) < want and self.stocks is not None and (seq := self.stocks.pop(member)):
-            if self._is_ready(seq) and self._go(seq, member):
+            if self._is_ready(seq) and self._go(seq, taker):
                 taken.append(seq)
         return taken
 
@@ -260,11 +280,9 @@ class KeyQueues:
             at = self._at(seq)
             state = self._states[at] if at >= 0 else _GONE
             key = self._keys[at] if at >= 0 else NO_KEY
-            if state == _OUT:
-                member = self._next[at]
-                if member != NOBODY:
-                    self._count(member, -1)
-                    self.heard.add(member)
+            if state in (_OUT, _RETURNED):
+                if state == _OUT:
+                    self._leave_hand(at)
                 self._forget(at)
                 if key != NO_KEY:
                     out, last = self._table.get(key)

@@ -68,6 +68,10 @@ class KeyStocks:
             if heap:
                 self._show(slot, heap[0])
 
+    def forget(self, member: int) -> None:
+        """Drop what is left of a member that has no slots any more."""
+        self._of_member.pop(member, None)
+
     def all(self) -> list[int]:
         """Return the messages of all slots, in no order."""
         return [seq for heap in self._heaps.values() for seq in heap]

@@ -2,7 +2,7 @@
 per key"). Used for order per key while several members are there.
 
 What has its turn while its member does not ask waits for it: new messages are passed, which the log has as held, due
-ones are parked. Others go on. With too many that wait, new messages go to whoever asks.
+ones are parked. Others go on. With too many that wait, what is next of keys with nothing out goes to whoever asks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.key_order import KeyOrder
 from jetcluster.consumer.owner.key_queues import NO_KEY, SLOT_SHIFT
 from jetcluster.consumer.owner.key_stocks import NOBODY
-from jetcluster.consumer.owner.members import KeyMembers
+from jetcluster.consumer.owner.members import ADMITTED_AT_ONCE, KeyMembers
 from jetcluster.consumer.owner.pull_queue import GONE, HELD, Handed, Line, PullQueue
 from jetcluster.consumer.owner.pull_request import PullRequest
 from jetcluster.consumer.state.turn import DELIVER, REDELIVER, RELEASE
@@ -71,6 +71,8 @@ class MemberDispatch:
         self._size_of = size_of
         self._end = end
         self._looks = 0
+        self._dropped = 0
+        """Members that went in this turn."""
         self._check_at = 0
         """Time of the next look at members of which some do not ask; 0: all do."""
         self.members = KeyMembers(owner.bus.has_interest)
@@ -90,6 +92,9 @@ class MemberDispatch:
             queues.heard.clear()
         moved, gone = members.update(now, queues.busy, self._owner.selection.redelivery.waits_for)
         self._follow(keys, moved, gone)
+        self._dropped = len(gone)
+        if members.lags:
+            self._owner.run_soon()
         queues.sole = members.sole
         queues.share(members.slots if members.several else None)
         if not members.several:
@@ -125,9 +130,12 @@ class MemberDispatch:
             self._owner.wake_at(self._check_at)
 
     def _follow(self, keys: KeyOrder, moved: Iterable[int], gone: Iterable[int]) -> None:
-        if keys.queues.stocks is not None:
-            keys.queues.stocks.moved(moved)
+        stocks = keys.queues.stocks
+        if stocks is not None:
+            stocks.moved(moved)
         for number in gone:
+            if stocks is not None:
+                stocks.forget(number)
             self._owner.selection.redelivery.unpark(number)
 
     # -- batches ----------------------------------------------------------------------------------------------------
@@ -137,8 +145,11 @@ class MemberDispatch:
         redelivery = self._owner.selection.redelivery
         if redelivery.order:
             redelivery.park(MAX_ROUTED, lambda seq: self._route(keys, seq, now))
+            if redelivery.order:
+                self._owner.run_soon()
         batch = MemberBatch(REDELIVER)
         batch.left = self._owner.selection.left
+        want = min(want, self._owner.selection.batch_limit())
         for number in list(redelivery.parked):
             line = self._line(number)
             if line and (count := self._capacity(line, want)):
@@ -154,16 +165,14 @@ class MemberDispatch:
         kept = set(given)
         selection.redelivery.park_again(number, [seq for at, seq in enumerate(columns.seqs) if at not in kept])
         batch.columns = columns.pick(given)
-        for request, indices in batch.handed.items():
-            for at in indices:
-                if request.member is not None:
-                    keys.queues.hold(batch.columns.seqs[at], request.member.number)
+        self._hold(keys, batch)
 
     def released(self, keys: KeyOrder, want: int) -> MemberBatch | None:
         """Return messages that waited and whose turn has come, for the members that ask; None when there are none."""
         queues, stocks = keys.queues, keys.queues.stocks
         assert stocks is not None
         left = self._owner.selection.left
+        want = min(want, self._owner.selection.batch_limit())
         taken: dict[int, Line] = {}
         for number in stocks.members():
             line = self._line(number)
@@ -172,6 +181,8 @@ class MemberDispatch:
                 taken |= dict.fromkeys(queues.take_of(number, count), line)
         if queues.ready and (line := self._queue.line) and len(taken) < want:
             taken |= dict.fromkeys(queues.take(self._capacity(line, want - len(taken))), line)
+        spilled = self._spilled(keys, want - len(taken)) if keys.spills else {}
+        taken |= spilled
         if not taken:
             return None
         batch = MemberBatch(RELEASE)
@@ -181,7 +192,28 @@ class MemberDispatch:
         batch.left = left - len(given)
         kept = set(given)
         keys.give_back((seq for at, seq in enumerate(columns.seqs) if at not in kept), new=False)
+        if spilled:
+            self.spilled += len(spilled.keys() & set(batch.columns.seqs))
+            self._hold(keys, batch)
         return batch if given else None
+
+    def _spilled(self, keys: KeyOrder, want: int) -> dict[int, Line]:
+        """Take what waits for members that do not ask, of keys with nothing out, for whoever asks; at most `want`."""
+        taken: dict[int, Line] = {}
+        stocks, line = keys.queues.stocks, self._queue.line
+        assert stocks is not None
+        for number in stocks.members() if line else ():
+            if len(taken) < want and not self._line(number):
+                count = self._capacity(line, want - len(taken))
+                taken |= dict.fromkeys(keys.queues.take_of(number, count, spilled=True), line)
+        return taken
+
+    def _hold(self, keys: KeyOrder, batch: MemberBatch) -> None:
+        """Note who has the messages of a batch."""
+        for request, indices in batch.handed.items():
+            if request.member is not None:
+                for at in indices:
+                    keys.queues.hold(batch.columns.seqs[at], request.member.number)
 
     def new(self, keys: KeyOrder, want: int) -> MemberBatch | None:
         """Return new messages for the members that ask, and pass others; None when none of those that were looked at
@@ -256,12 +288,13 @@ class MemberDispatch:
 
     def _route(self, keys: KeyOrder, seq: int, now: int) -> int:
         """Return the member that a due message waits for: who has it, if that one is still there, else whose its key
-        is. Who let its ack wait end and does not ask is gone."""
+        is. Who let its ack wait end and does not ask is gone; of many such the next turns see to the rest."""
         key = keys.queues.key_of(seq)
         if key == NO_KEY:
             return NOBODY
         holder = self.members.get(keys.queues.holder(seq))
-        if holder is not None and self.members.is_silent(holder, now):
+        if holder is not None and self._dropped < ADMITTED_AT_ONCE and self.members.is_silent(holder, now):
+            self._dropped += 1
             self._follow(keys, self.members.drop(holder), (holder.number,))
             holder = None
         return self.members.slots[key >> SLOT_SHIFT] if holder is None else holder.number

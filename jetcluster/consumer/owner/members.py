@@ -102,6 +102,7 @@ class KeyMembers:
         "_scores",
         "_swept_at",
         "here",
+        "lags",
         "slots",
     )
 
@@ -119,6 +120,8 @@ class KeyMembers:
         self._scores = [-1] * SLOTS
         """The score of each slot's member."""
         self._swept_at = 0
+        self.lags = False
+        """True when more come or go than `update` took: it is to be called again at once."""
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -195,14 +198,17 @@ class KeyMembers:
         which messages wait whose ack wait is over."""
         moved: list[int] = []
         gone: list[int] = []
+        left: list[Member] = []
         if len(self) > 1 and now - self._swept_at >= SWEEP_NS:
-            self._swept_at = now
             left = [member for member in self._by_number.values() if self._is_gone(member, now, busy, is_late)]
             for member in left[:ADMITTED_AT_ONCE]:
                 moved += self.drop(member)
                 gone.append(member.number)
+            if len(left) <= ADMITTED_AT_ONCE:
+                self._swept_at = now
         for number in list(self._arriving)[:ADMITTED_AT_ONCE]:
             moved += self._admit(self._arriving.pop(number))
+        self.lags = bool(self._arriving) or len(left) > ADMITTED_AT_ONCE
         return moved, gone
 
     def _is_gone(self, member: Member, now: int, busy: Collection[int], is_late: Callable[[int], bool]) -> bool:

@@ -352,7 +352,7 @@ class Selection:
     def take(self, want: int) -> tuple[Columns, range]:
         """Return the next new messages, at most `want` and one batch, and for each the number left after it. Empty at
         the end (`at_end`). Raises DamagedError and changes nothing then."""
-        want = min(want, self._batch())
+        want = min(want, self.batch_limit())
         seqs, ended = self._next(want)
         columns = self._messages.read_columns(seqs)
         if ended:
@@ -386,7 +386,8 @@ class Selection:
             self._left += back
             self._end = -1
 
-    def _batch(self) -> int:
+    def batch_limit(self) -> int:
+        """Return how many messages to read at a time, by their average size."""
         if not self._average:
             return FIRST_BATCH_MESSAGES
         return max(1, min(MAX_BATCH_MESSAGES, int(TARGET_BATCH_BYTES / self._average)))
@@ -402,7 +403,7 @@ class Selection:
     def take_by_key(self, keys: KeyOrder, want: int) -> tuple[int, Columns, range]:
         """Return (kind of op, messages, for each the number left after it): what waited for others of its key first,
         then new ones. Empty when nothing can be sent now. Raises DamagedError and changes nothing then."""
-        want = min(want, self._batch())
+        want = min(want, self.batch_limit())
         if keys.queues.ready:
             self._count()
             kind, columns = RELEASE, keys.release(want)
@@ -425,7 +426,7 @@ class Selection:
 
     def load_keys(self, keys: KeyOrder) -> bool:
         """Do a step of `KeyOrder.load`."""
-        return keys.load(self._batch())
+        return keys.load(self.batch_limit())
 
     def read(self, seqs: Sequence[int]) -> Columns:
         """Return the stored ones of ascending `seqs`. Raises DamagedError."""
@@ -437,7 +438,7 @@ class Selection:
 
     def take_due(self, want: int) -> Columns:
         """Return at most `want` due messages, in the order of their redelivery."""
-        return self.read_due(self.redelivery.take(min(want, self._batch())))
+        return self.read_due(self.redelivery.take(min(want, self.batch_limit())))
 
     def read_due(self, seqs: list[int]) -> Columns:
         """Return messages that were taken from `redelivery`, in their order, without those that are not stored."""
