@@ -62,6 +62,9 @@ class Vows:
         self.vows: dict[tuple[str, int], Vow] = {}
         self.claims: dict[tuple[str, int], int] = {}
         """Committed, and counted by that server itself, when its process ended."""
+        self._unmarked: set[str] = set()
+        """Machines whose processes ended with batches that the durable mark lacks: if the last of these rots, it looks
+        like one that was never durable (`raft.journal.disk.FileMark`)."""
 
     def overhear(self, own: Address, other: Address, data: bytes) -> None:
         """Whole frames, as `mesh.link` writes them; anything else is passed over."""
@@ -115,6 +118,9 @@ class Vows:
         if raft is None:
             return
         self._note_logs(machine.name, raft.journal.groups)
+        self._unmarked.discard(machine.name)
+        if raft.journal.synced > raft.journal.marked:
+            self._unmarked.add(machine.name)
         damaged = {(machine.name, gid) for gid, log in raft.journal.groups.items() if log.damaged}
         self._damaged = {key for key in self._damaged if key[0] != machine.name} | damaged
         for gid, group in raft.groups.items():
@@ -174,6 +180,8 @@ class Vows:
             if new and not excused:
                 self._broken(key, "starts with a damaged journal, and nothing has happened to its disk")
             if not log.durable or log.damaged or log.joining or log.fetching:
+                continue
+            if machine.name in self._unmarked and machine.disk_troubled(JOURNAL):
                 continue
             self.kept += 1
             claim = self.claims.get(key, 0)

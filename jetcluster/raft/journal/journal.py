@@ -76,7 +76,8 @@ class Journal(JournalState):
         self._stopwatch = stopwatch
         self._on_fatal = on_fatal or _raise
         self._mark = mark if mark is not None else NoMark()
-        self._marked = 0
+        self.marked = 0
+        """The newest batch in the durable mark that was asked for last."""
         self._reached = (0, 0)
         """The newest batch written by this process, and its segment. The writer's thread sets it, or the loop after a
         plain write; never both, as one batch at a time is written."""
@@ -529,8 +530,8 @@ class Journal(JournalState):
         if self.failed is not None:
             return
         self._look_at_disk()
-        if self.synced > self._marked:
-            self._marked = self.synced
+        if self.synced > self.marked:
+            self.marked = self.synced
             self._writer.submit(functools.partial(self._mark.write, self.synced), _ignore)
         for log in list(self._active):
             if log.is_idle() and log.shrink(self.options.idle_cache_bytes):
