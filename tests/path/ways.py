@@ -48,8 +48,8 @@ WAYS: Final = (
     Way(
         "pull-r1",
         "Pull of the next message",
-        163,
-        45,
+        164,
+        46,
         "A pull for one message, and the message. That it was delivered is in the log before it leaves.",
     ),
     Way(
