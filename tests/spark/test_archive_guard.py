@@ -15,13 +15,17 @@ from typing import Any
 import pytest
 
 from jetcluster import faults
-from jetcluster.archive import manifest
-from jetcluster.archive.storage import ArchiveFolder
 from jetcluster.client.connection import Connection
 from testkit.harness import TOP, ProcessCluster
+from tests.spark import archives
+from tests.spark.archives import ends
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, state
 from tests.spark.streams import create, fill, until
+from tests.spark.test_archive_s3 import bucket
+from tests.unit.backup.conftest import _s3_server, s3_endpoint
+
+__all__ = ["_s3_server", "bucket", "s3_endpoint"]
 
 pytestmark = [
     pytest.mark.thorough,
@@ -34,23 +38,13 @@ SLOW = 250.0
 GUARD = {"consumer": "archive", "max_bytes": 1 << 30}
 
 
-def ends(out: Path) -> int:
-    """The sequence at which the archive ends."""
-    found = manifest.load(ArchiveFolder(str(out))) if (out / "_manifest").exists() else []
-    return found[-1].end if found else 1
+def archived(url: str) -> dict[int, bytes]:
+    return {seq: data for seq, _, _, data in archives.rows(url)}
 
 
-def archived(spark: Any, out: Path) -> dict[int, bytes]:
-    files = [str(out / file.path) for one in manifest.load(ArchiveFolder(str(out))) for file in one.files]
-    rows = spark.read.parquet(*files).select("seq", "data").collect() if files else []
-    found = {row.seq: bytes(row.data) for row in rows}
-    assert len(found) == len(rows), "a sequence is there twice"
-    return found
-
-
-def together(spark: Any, connection: Connection, name: str, out: Path) -> list[tuple[int, bytes]]:
+def together(connection: Connection, name: str, url: str) -> list[tuple[int, bytes]]:
     """The archive and what the stream has above it: one table."""
-    found = archived(spark, out)
+    found = archived(url)
     return sorted({**{m.seq: m.data for m in contents(connection, name)}, **found}.items())
 
 
@@ -73,14 +67,14 @@ def test_a_crash_at_any_step_leaves_no_hole(
         text, code = fails(spark, servers, "archive", *words)
     assert ("Input/output error" in text, code) == (True, 1)
     first = state(connection, name)["first_seq"]
-    assert (ends(out), first) == {
+    assert (ends(str(out)), first) == {
         "archive.written": (301, 301), "archive.committed": (601, 301), "archive.guarded": (601, 601)
     }[point]  # fmt: skip
-    assert together(spark, connection, name, out) == wanted
+    assert together(connection, name, str(out)) == wanted
     done = run(spark, servers, "archive", *words).fields
     assert (done["end"], done["guard_floor"]) == (901, 900)
     until(lambda: state(connection, name)["messages"] == 50, 30, "the limit holds")
-    assert sorted(archived(spark, out).items()) == wanted
+    assert sorted(archived(str(out)).items()) == wanted
     assert [m.seq for m in contents(connection, name)] == [*range(851, 901)]
 
 
@@ -100,10 +94,18 @@ def started(servers: str, log: Path, *words: str) -> subprocess.Popen[str]:
         )
 
 
+@pytest.mark.parametrize("place", ["folder", "s3"])
 def test_the_job_is_killed_at_any_moment_while_limits_are_tight(
-    spark: Any, cluster: ProcessCluster, connection: Connection, servers: str, tmp_path: Path
+    spark: Any,
+    cluster: ProcessCluster,
+    connection: Connection,
+    servers: str,
+    tmp_path: Path,
+    place: str,
+    request: pytest.FixtureRequest,
 ) -> None:
-    name, out, log, rng, stop = "GUARDKILL", tmp_path / "archive", tmp_path / "log", random.Random(7), threading.Event()
+    out = str(tmp_path / "archive") if place == "folder" else request.getfixturevalue("bucket")
+    name, log, rng, stop = f"GUARDKILL{place}".upper(), tmp_path / "log", random.Random(7), threading.Event()
     create(connection, name, max_msgs=20, max_msgs_per_subject=10, retention_guard=GUARD)
     published: list[bytes] = []
     problems: list[str] = []
@@ -112,7 +114,7 @@ def test_the_job_is_killed_at_any_moment_while_limits_are_tight(
         with Connection(cluster.urls) as writer:
             while not stop.is_set():
                 more = rows(len(published) + 1, 20)
-                fill(writer, [(f"guardkill.{n % 3}", row) for n, row in enumerate(more)])
+                fill(writer, [(f"{name.lower()}.{n % 3}", row) for n, row in enumerate(more)])
                 published.extend(more)
                 stop.wait(0.3)
 
@@ -126,7 +128,7 @@ def test_the_job_is_killed_at_any_moment_while_limits_are_tight(
     threads = [threading.Thread(target=publish), threading.Thread(target=watch)]
     for thread in threads:
         thread.start()
-    words = ["--stream", name, "--out", str(out), "--max-per-batch", "500", "--guard", "archive"]
+    words = ["--stream", name, "--out", out, "--max-per-batch", "500", "--guard", "archive"]
     job = None
     try:
         for _ in range(3):
@@ -151,8 +153,8 @@ def test_the_job_is_killed_at_any_moment_while_limits_are_tight(
     assert not problems, problems
     wanted = list(enumerate(published, 1))
     with Connection(cluster.urls) as reader:  # the other one was silent for too long
-        assert together(spark, reader, name, out) == wanted
+        assert together(reader, name, out) == wanted
         run(spark, servers, "archive", *words)
-    assert sorted(archived(spark, out).items()) == wanted
+    assert sorted(archived(out).items()) == wanted
     with Connection(cluster.urls) as reader:
         until(lambda: state(reader, name)["messages"] <= 20, 30, "the limits hold")
