@@ -1,8 +1,9 @@
 """Which of the tests marked `thorough` a run takes: all of them, or its commit's share.
 
-`make test` takes all. `.ci/run` has 25 minutes and sets `JETCLUSTER_THOROUGH=1/6`: of six commits about one runs a
+`make test` takes all. `.ci/run` has 25 minutes and sets `JETCLUSTER_THOROUGH=1/8`: of eight commits about one runs a
 given test, and the same commit always runs the same ones. The others are skipped, and say so. A file that is marked as
-a whole stays whole, for its tests share servers.
+a whole stays whole, for its tests share servers. What is marked `thorough(shared=False)` takes minutes, and no share
+has it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,14 @@ def leave_out(items: Sequence[pytest.Item], environ: Mapping[str, str] = os.envi
         return
     reason = f"thorough, and not of this commit's share ({SHARE}=1/{number}): `make test` runs it"
     for item in items:
-        if item.get_closest_marker("thorough") and not is_taken(_key(item), _commit(), number):
+        marker = item.get_closest_marker("thorough")
+        if marker is None:
+            continue
+        if not marker.kwargs.get("shared", True):
+            item.add_marker(
+                pytest.mark.skip(reason="thorough, and too long for any commit's share: `make test` runs it")
+            )
+        elif not is_taken(_key(item), _commit(), number):
             item.add_marker(pytest.mark.skip(reason=reason))
 
 

@@ -20,7 +20,7 @@ from tests.spark.streams import create, fill
 from tests.spark.test_archive import mixed
 
 pytestmark = [
-    pytest.mark.thorough,
+    pytest.mark.thorough(shared=False),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
     pytest.mark.timeout(900),  # it starts Spark
 ]

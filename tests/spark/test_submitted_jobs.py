@@ -32,7 +32,7 @@ from tests.spark.test_archive import mixed
 from tests.spark.test_lakehouse_rows import orders
 from tests.spark.test_verify import write
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.thorough(shared=False), pytest.mark.timeout(1200)]
 
 COUNT = 3000
 ARCHIVE = "s3://jobs/archive"

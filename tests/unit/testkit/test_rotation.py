@@ -36,14 +36,15 @@ def test_what_is_no_share(text: str) -> None:
 class Item:
     """A collected test, as far as rotation looks at one."""
 
-    def __init__(self, nodeid: str, marked: bool, whole: bool) -> None:
+    def __init__(self, nodeid: str, marked: bool, whole: bool, shared: bool = True) -> None:
         self.nodeid = nodeid
         self.marked = marked
+        self.mark = pytest.mark.thorough.mark if shared else pytest.mark.thorough(shared=False).mark
         self.module = SimpleNamespace(own_markers=[pytest.mark.thorough.mark] if whole else [])
         self.skipped = ""
 
     def get_closest_marker(self, name: str) -> object:
-        return name if self.marked else None
+        return self.mark if self.marked else None
 
     def getparent(self, kind: object) -> object:
         return self.module
@@ -65,6 +66,16 @@ def test_a_marked_file_stays_whole_and_others_are_left_alone(monkeypatch: pytest
     assert all(len(seen) == 1 for seen in of_a_file)
     assert {True, False} == set.union(*of_a_file)
     assert next(item.skipped for item in single if item.skipped).endswith("`make test` runs it")
+
+
+def test_no_share_has_what_takes_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "_commit", lambda: "c0ffee")
+    long = [Item(f"t/test_long.py::test_{at}", True, False, shared=False) for at in range(20)]
+    leave_out(cast("list[pytest.Item]", long), {SHARE: "1/2"})
+    assert all("too long" in item.skipped for item in long)
+    whole = Item("t/test_long.py::test", True, False, shared=False)
+    leave_out(cast("list[pytest.Item]", [whole]), {})
+    assert not whole.skipped
 
 
 def test_without_a_share_nothing_is_left_out() -> None:
