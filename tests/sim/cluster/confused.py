@@ -28,7 +28,7 @@ _V, _HUGE = codec.VERSION, (1 << 63) - 1
 
 
 def group_frames() -> list[bytes]:
-    """Of each kind of Raft's frames what is too short, too long, or says what cannot be."""
+    """Return frames of Raft of each kind: too short, too long, or saying what cannot be."""
     found = [b"", bytes((_V,)), bytes((9, codec.ACK)) + bytes(8), bytes((_V, 99)) + bytes(8)]
     for message in get_args(codec.Numbers):
         fields = message.__annotations__

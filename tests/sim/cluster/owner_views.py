@@ -1,5 +1,5 @@
-"""What the owner of a consumer has in memory, against the consumer's state: nothing is under way, everything that falls
-due is watched, and each count is that of what it counts."""
+"""The judge of consumers' owners: their memory against the consumer's state. Nothing is under way, everything that
+falls due is watched, and each count is that of what it counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAITS, READY, LEFT = 2, 3, 4
 
 
 def owners(replica: StreamReplica) -> Iterator[str]:
-    """What is wrong of the owners that run on a replica, once all is calm."""
+    """Return faults of the owners that run on a replica, once all is calm."""
     for hosted in replica.consumers.running.values():
         owner = hosted.owner
         yield from (f"{owner.state.name}: {text}" for text in _owner(owner, replica))

@@ -204,7 +204,7 @@ class Pretender:
         return self._told(fed, lies, begins=True)
 
     def _told(self, fed: Fed, lies: bool, *, begins: bool) -> Any:
-        """What it says of a consumer, which delivers from then on."""
+        """Return the answer about a consumer, which delivers from then on."""
         policy = self._rng.choice(["none", "explicit"]) if lies else "flow_control"
         answer: dict[str, Any] = {
             "name": fed.name,
@@ -233,7 +233,7 @@ class Pretender:
     # ---- deliveries
 
     async def _feed(self, fed: Fed) -> None:
-        """What a push consumer does, for as long as it is there."""
+        """Deliver as a push consumer does, for as long as it is there."""
         beat = self._now()
         with contextlib.suppress(Disconnected):
             while True:

@@ -1,4 +1,4 @@
-"""What servers count, know of each other and tell, once all is calm: it is what is there.
+"""The judge of what servers count, know of each other and tell, once all is calm: it is what is there.
 
 A number from which nothing is taken away, a table with somebody who has gone, a request that waits for ever, an answer
 about others that nobody compares: none of it is in a store, and no client notices it soon.
@@ -130,7 +130,7 @@ def _idle(jetstream: JetStream) -> Iterator[str]:
 
 
 def _cache(jetstream: JetStream) -> Iterator[str]:
-    """Of the cache of blocks: all are of messages that are there."""
+    """Check the cache of blocks: all are of messages that are there."""
     replicas = jetstream.replicas
     cache = cache_of(jetstream.services.commits.kv)
     held = sum(size for _, size in cache.batches.values())
@@ -199,7 +199,7 @@ def _owned(replica: StreamReplica) -> Iterator[str]:
 
 
 def _others(node: Node, nodes: dict[str, Node]) -> Iterator[str]:
-    """Who is linked is known, and what it listens to: that, and nothing else."""
+    """Check links: who is linked is known, and what it listens to, and nothing else."""
     mesh = mesh_of(node)
     if mesh is None:
         return

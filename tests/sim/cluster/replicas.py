@@ -108,7 +108,7 @@ def compare_all(deployment: Deployment) -> int:
 
 
 def read_again(deployment: Deployment) -> None:
-    """What servers have in memory is what their stores have. Raises Violation."""
+    """Compare the memory of servers with their stores. Raises Violation."""
     for name, jetstream in jetstreams(deployment):
         try:
             wrong = next(reread.server(jetstream), "")
@@ -121,7 +121,7 @@ def read_again(deployment: Deployment) -> None:
 
 
 async def reckon(deployment: Deployment) -> None:
-    """What servers count and know is so: nothing of it is wrong for longer than something may be under way. Raises
+    """Check that what servers count and know is so: nothing is wrong for longer than something may be under way. Raises
     Violation."""
     still = set(reckoning.wrong(deployment))
     end = deployment.scheduler.now + UNDER_WAY

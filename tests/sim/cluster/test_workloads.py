@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from jetcluster.pipeline.checkers import fresh
 from jetcluster.store.api import Msg
 from testkit.sim.deployment import Violation
-from tests.sim.cluster import judges, letter_judge, replicas, time_judges
+from tests.sim.cluster import judges, key_judges, letter_judge, replicas, time_judges
 from tests.sim.cluster.backup_judge import Backup, Stored
 
 pytestmark = pytest.mark.sim
@@ -186,9 +185,9 @@ def reset() -> letter_judge.Letters:
     return history
 
 
-def in_turn(limit: int = 1) -> judges.InTurn:
+def in_turn(limit: int = 1) -> key_judges.InTurn:
     """1 and 4 are of key a, and 1 is settled; 2 is of key b and is out, 3 of b was not delivered."""
-    history = judges.InTurn(limit)
+    history = key_judges.InTurn(limit)
     for seq, key in ((1, "a"), (2, "b"), (3, "b"), (4, "a")):
         history.stored(seq, key)
     history.take(1, "a")
@@ -197,9 +196,9 @@ def in_turn(limit: int = 1) -> judges.InTurn:
     return history
 
 
-def one_owner() -> judges.OneOwner:
+def one_owner() -> key_judges.OneOwner:
     """At 10: c has 1 and 2 of key a for 2 s, 3 of a is settled, d has 4 of b."""
-    history = judges.OneOwner(2.0)
+    history = key_judges.OneOwner(2.0)
     for seq, key, client in ((1, "a", "c"), (2, "a", "c"), (3, "a", "c"), (4, "b", "d")):
         history.take(seq, key, client, 1, 10.0)
     history.settling(3)
@@ -317,13 +316,13 @@ CLEAN: dict[type, list[Plant]] = {
     judges.Chain: [lambda: chain().stored("n1", [(1, "a"), (3, "b"), (4, "c")])],
     judges.Kept: [lambda: kept().stored("n1", {2: "", 3: "", 5: ""})],
     judges.Ordered: [lambda: ordered().complete({1: "a", 3: "c", 4: "d"})],
-    judges.InTurn: [
+    key_judges.InTurn: [
         lambda: in_turn().take(4, "a"),
         lambda: in_turn().take(2, "b"),
         lambda: in_turn(2).take(3, "b"),
         lambda: (history := in_turn(), history.settling(2), history.take(3, "b")),
     ],
-    judges.OneOwner: [
+    key_judges.OneOwner: [
         lambda: one_owner().take(5, "a", "c", 1, 11.0),
         lambda: one_owner().take(5, "a", "d", 1, 12.0),
         lambda: one_owner().take(2, "a", "d", 2, 11.0),
@@ -510,18 +509,18 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "too late": lambda: firings().fired("n1", FIRED, {"a": "2023-11-14T22:13:24.999999Z"}),
         "phantom": lambda: firings().fired("n1", [("c", "2023-11-14T22:13:30.000000Z")]),
     },
-    judges.InTurn: {
+    key_judges.InTurn: {
         "out at a time": lambda: in_turn().take(3, "b"),
         "out at a time, of unknown age": lambda: in_turn().take(9, "b"),
         "more than the limit": lambda: (history := in_turn(2), history.take(3, "b"), history.take(5, "b")),
         "before an earlier one": lambda: (
-            history := judges.InTurn(1),
+            history := key_judges.InTurn(1),
             history.stored(1, "a"),
             history.take(2, "a"),
         ),
         "of another key": lambda: in_turn().take(1, "b"),
     },
-    judges.OneOwner: {
+    key_judges.OneOwner: {
         "two have a key": lambda: one_owner().take(5, "a", "d", 1, 11.0),
         "the others came again": lambda: (
             history := one_owner(),
@@ -570,40 +569,6 @@ def test_a_clean_history_is_clean(judge: type) -> None:
 def test_a_planted_error_is_found(plant: Plant) -> None:
     with pytest.raises(Violation):
         plant()
-
-
-def test_a_loss_of_power_excuses_what_it_may_take_and_nothing_else() -> None:
-    for window, lost, fine in ((math.inf, 1, True), (1.5, 1, True), (0.5, 1, False), (1.5, 3, True)):
-        history = judges.Log([10.0], window)
-        history.send("a")
-        history.ack(lost, "a", 9.0)
-        assert (lost in history.kept) is not fine
-    late = judges.Log([10.0], math.inf)
-    late.send("a")
-    late.ack(1, "a", 11.5)
-    with pytest.raises(Violation):
-        late.stored("n1", {})
-
-
-def relaxed(acked_at: float) -> judges.Deliveries:
-    """1 came and was acknowledged then; power was lost at 10 s, and may have taken what was not older than 1.5 s."""
-    history = judges.Deliveries(0, 2, [10.0], 1.5)
-    history.take(1, "a", 1, 1, acked_at)
-    history.acking(1)
-    history.confirm(1, 1, acked_at)
-    return history
-
-
-def test_a_loss_of_power_excuses_deliveries_and_acks_right_before_it_and_no_other() -> None:
-    again = relaxed(9.0)
-    again.take(1, "a", 1, 1, 12.0)  # under the same numbers, as the consumer knows nothing of the first time
-    again.confirm(1, 1, 12.0)
-    with pytest.raises(Violation, match="after its ack"):
-        again.take(1, "a", 2, 2, 13.0)
-    relaxed(9.0).take(1, "x", 1, 1, 12.0)  # the message was lost as well
-    for late, plant in ((8.0, (1, "a", 2, 2)), (11.5, (1, "a", 2, 2)), (8.0, (1, "x", 2, 1)), (8.0, (2, "b", 1, 1))):
-        with pytest.raises(Violation):
-            relaxed(late).take(*plant, 12.0)
 
 
 @pytest.mark.parametrize(

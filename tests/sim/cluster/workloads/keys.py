@@ -6,7 +6,8 @@ import asyncio
 
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster import replicas
-from tests.sim.cluster.judges import Deliveries, InTurn, Log, OneOwner
+from tests.sim.cluster.judges import Deliveries, Log
+from tests.sim.cluster.key_judges import InTurn, OneOwner
 from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
 
 STREAM = "KEYS"

@@ -1,4 +1,4 @@
-"""What servers tell of what happens: advisories, audits, what an account uses, and of a server that is away."""
+"""The exam of what servers tell: advisories, audits, what an account uses, and of a server that is away."""
 
 from __future__ import annotations
 
