@@ -370,6 +370,24 @@ async def test_a_younger_jwt_that_comes_while_the_account_is_looked_for_stays(
         await log_in(node, case.account.user())
 
 
+async def test_servers_compare_their_jwts_again_after_the_disk_failed(
+    tmp_path: Path, case: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    def drop_old(_store: DirectoryStore, now: float) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 1:  # not at the start
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(DirectoryStore, "drop_old", drop_old)
+    async with running(tmp_path, directory(case, tmp_path, "interval: '10ms'")) as node:
+        bus, compared = node.server.account(node.options.system_account_name), []
+        bus.subscribe(b"$SYS.JETCLUSTER.CLAIMS.COMPARE", lambda *message: compared.append(message))
+        await eventually(lambda: tries > 2 and len(compared) > 2)
+
+
 class Web:
     """A web server with the JWTs of accounts."""
 
