@@ -169,7 +169,7 @@ class StreamRequests:
     | consumer_create | name, config (with defaults), action, request, max_consumers (0: any number)
       | info, created |
     | consumer_info | name | the info object |
-    | consumer_list | offset, limit | total, consumers [info objects] |
+    | consumer_list | offset, limit | total, consumers [info objects], limit if these are long |
     | consumer_names | offset, limit | total, names (sorted) |
     | consumer_delete | name | {} |
     | consumer_pause | name, pause_until (Unix ns, 0: go on) | changed |
