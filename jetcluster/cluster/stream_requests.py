@@ -285,7 +285,8 @@ class StreamRequests:
         proves, began = bool(body.get("linearizable")), self._runtime.clock.uptime()
         if proves and not await replica.may_read():
             raise NotLeaderError(replica.group.leader)
-        details = bool(body.get("deleted_details"))
+        if details := bool(body.get("deleted_details")):
+            msg_get.check_deleted(replica.store)
         answer: Body = {
             "state": state_object(
                 replica.store,
