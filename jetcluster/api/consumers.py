@@ -270,7 +270,8 @@ async def _page(context: ApiContext, request: Request, kind: str, limit: int) ->
     wanted = models.PageRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, kind, {"offset": max(0, wanted.offset), "limit": limit})
     total = int(result["total"])
-    return {"total": total, "offset": min(max(0, wanted.offset), total), "limit": limit}, result
+    page = {"total": total, "offset": min(max(0, wanted.offset), total), "limit": result.get("limit", limit)}
+    return page, result
 
 
 def _refuse_body(request: Request) -> None:

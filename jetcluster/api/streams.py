@@ -192,7 +192,7 @@ async def list_streams(context: ApiContext, request: Request) -> Fields:
     fields: Fields = {
         "total": result["total"],
         "offset": result["offset"],
-        "limit": LIST_LIMIT,
+        "limit": result.get("limit", LIST_LIMIT),
         "streams": [
             stream_info(context, _newest(a, answers[a.gid]), answers[a.gid]) for a in assignments if a.gid in answers
         ],

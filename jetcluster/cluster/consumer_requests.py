@@ -77,6 +77,10 @@ STARTED_SECONDS = 2.5
 LIVE_SECONDS = 0.5
 """Longest wait of INFO and LIST for an owner; a silent owner's consumers show no waiting pulls."""
 INFOS_PER_SLICE = 16
+LIST_BYTES = 4 << 20
+LIST_STEP_BYTES = 128 << 10
+"""Bytes of configurations in a page, which has to fit into a frame between nodes, and from which on the loop yields for
+each."""
 CONSUMERS_PER_SLICE = 1000
 """Consumers examined before the loop yields."""
 MAX_NAMED_CONSUMERS = 100
@@ -244,12 +248,17 @@ class ConsumerRequests:
         states = [replica.consumers.table.by_name[name] for name in names]
         live = await self._live(replica, states)
         peers = replica.infos.all()
-        found = []
-        for state in states:
+        found: list[Body] = []
+        size = 0
+        for number, state in enumerate(states):
             await self._prepare_for(replica, state)
             if state.cid in replica.consumers.table.by_cid:
-                found.append(self._info_of(replica, state, live, peers))
-            if not len(found) % INFOS_PER_SLICE:
+                info = self._info_of(replica, state, live, peers)
+                size += len(json.dumps(info["config"]))
+                if found and size > LIST_BYTES:
+                    return {"total": total, "consumers": found, "limit": number}
+                found.append(info)
+            if not len(found) % INFOS_PER_SLICE or size > LIST_STEP_BYTES:
                 await asyncio.sleep(0)
         return {"total": total, "consumers": found}
 

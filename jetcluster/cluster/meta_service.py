@@ -44,6 +44,10 @@ Barrier = Callable[[], Awaitable[None]]
 EXPLAINED: Final = frozenset({errors.NO_SUITABLE_PEERS, errors.REPLICAS_NOT_SUPPORTED, 10028, 10047})
 """Refusals whose text does not say the arithmetic (`cluster.refusals`)."""
 MAX_PAGE = 1024
+LIST_BYTES: Final = 4 << 20
+LIST_STEP_BYTES: Final = 128 << 10
+"""Bytes of configurations in a page, which has to fit into a frame between nodes, and of those that are encoded before
+the loop yields."""
 SUBJECTS_PER_SLICE = 1000
 """Subjects compared before the loop yields."""
 MAX_LOOKUPS = 1_000_000
@@ -107,7 +111,7 @@ class MetaService:
         | stream_rescue | request, account, name, gid, number, kept, peers | assignment, revision |
         | lookup | account, name | assignment |
         | names | account, offset, limit, subject | total, offset, names |
-        | list | account, offset, limit, subject | total, offset, assignments |
+        | list | account, offset, limit, subject | total, offset, assignments, limit if these are long |
         | usage | account | streams, reserved_memory, reserved_storage, tiers (by replicas) |
         """
         handler = _HANDLERS.get(kind)
@@ -387,7 +391,16 @@ class MetaService:
 
     async def _list(self, body: Body) -> Body:
         total, offset, page = await self._page(body)
-        return {"total": total, "offset": offset, "assignments": [a.to_dict() for a in page]}
+        found: list[Body] = []
+        size = 0
+        for one in page:
+            size, before = size + len(json.dumps(one.config)), size
+            if found and size > LIST_BYTES:
+                return {"total": total, "offset": offset, "limit": len(found), "assignments": found}
+            found.append(one.to_dict())
+            if size // LIST_STEP_BYTES != before // LIST_STEP_BYTES:
+                await asyncio.sleep(0)
+        return {"total": total, "offset": offset, "assignments": found}
 
     async def _usage(self, body: Body) -> Body:
         # Bytes count once, whatever the number of replicas: as nats-server for accounts without tiers.

@@ -250,6 +250,9 @@ async def test_list_shows_what_answered_and_names_what_did_not(monkeypatch: pyte
     assert list(reply) == ["type", "total", "offset", "limit", "streams", "missing"]
     assert ([s["config"]["name"] for s in reply["streams"]], reply["missing"]) == (["B"], ["A", "C"])
     assert (reply["total"], reply["limit"]) == (3, 256)
+    monkeypatch.setattr("jetcluster.cluster.meta_service.LIST_BYTES", 1)
+    reply = await client.ask("STREAM.LIST", {"offset": 1})
+    assert ([s["config"]["name"] for s in reply["streams"]], reply["limit"]) == (["B"], 1), "they are long"
 
 
 async def test_purge_msg_get_and_msg_delete_reach_the_leader(client: Client) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster import consumer_requests
 from jetcluster.errors import ApiError
 from jetcluster.store.api import Msg
 from jetcluster.stream.apply.restoring import each_run
@@ -155,6 +156,20 @@ async def test_names_list_and_count() -> None:
         assert [one["num_pending"] for one in listed["consumers"]] == [2, 0, 2]
         info = await ask(cluster["B"], "S", "info", revision=0)
         assert info["state"]["consumer_count"] == 4
+
+
+@virtual_time
+async def test_a_page_of_long_configurations_has_fewer_and_says_so() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 2)
+        for name in ("b", "a", "d", "c"):
+            await consumer(cluster["A"], name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(consumer_requests, "LIST_BYTES", 1)
+            for offset, name in enumerate("abcd"):
+                listed = await ask(cluster["C"], "S", "consumer_list", offset=offset, limit=3)
+                assert [one["name"] for one in listed["consumers"]] == [name]
+                assert listed["total"] == 4 and listed.get("limit", 1) == 1
 
 
 @virtual_time

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster import meta_service
 from jetcluster.cluster.meta_service import ALIVE_SECONDS, SILENT_SECONDS, MetaService, RestoreWatch
 from jetcluster.errors import ApiError
 from jetcluster.meta.machine import MetaMachine
@@ -246,6 +247,22 @@ async def test_pages_are_bounded() -> None:
         await leader.create(f"S{i}")
     body = {"account": "A", "offset": 1, "limit": 2, "subject": ""}
     assert await leader.service.handle("names", body) == {"total": 5, "offset": 1, "names": ["S1", "S2"]}
+
+
+async def test_a_page_of_long_configurations_has_fewer_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that is longer than a frame between nodes never arrives."""
+    leader = Leader()
+    for n in range(6):
+        await leader.create(f"S{n}", description="x" * (9000 if n == 4 else 1000))
+    monkeypatch.setattr(meta_service, "LIST_BYTES", 6000)
+    pages, offset = [], 0
+    while offset < 6:
+        body = {"account": "A", "offset": offset, "limit": 256, "subject": ""}
+        page = await leader.service.handle("list", body)
+        pages.append([one["name"] for one in page["assignments"]])
+        assert page.get("limit", len(pages[-1])) == len(pages[-1])
+        offset += len(pages[-1])
+    assert pages == [["S0", "S1", "S2"], ["S3"], ["S4"], ["S5"]]
 
 
 async def test_a_filter_takes_streams_whose_subjects_overlap_and_none_without() -> None:
