@@ -4,8 +4,10 @@ them.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import random
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
@@ -20,7 +22,7 @@ from nats.js.errors import APIError
 from testkit.harness import ProcessCluster, eventually
 
 CONSUMER: Final = "C"
-TROUBLE: Final = (nats.errors.Error, APIError, OSError, TimeoutError)
+TROUBLE: Final = (nats.errors.Error, APIError, OSError, TimeoutError, asyncio.IncompleteReadError)
 """What a client meets while servers are killed and leaders change."""
 
 
@@ -38,20 +40,15 @@ class Keyed:
         self.js: JetStreamContext = nc.jetstream(timeout=10)
         self.stream = stream
 
-    @property
-    def subjects(self) -> str:
-        """All subjects of the stream."""
-        return f"{self.stream.lower()}.>"
-
-    async def make(self, metadata: Mapping[str, str], ack_wait: float) -> None:
-        """Create the stream and the consumer."""
-        await self.js.add_stream(name=self.stream, subjects=[self.subjects], num_replicas=3)
-        await self.js.add_consumer(self.stream, self.config(metadata, ack_wait))
-
-    def config(self, metadata: Mapping[str, str], ack_wait: float) -> ConsumerConfig:
-        return ConsumerConfig(
+    async def make(self, metadata: Mapping[str, str], ack_wait: float = 30) -> ConsumerConfig:
+        """Create the stream, of all subjects below its name in small letters, and the consumer."""
+        await self.js.add_stream(name=self.stream, subjects=[f"{self.stream.lower()}.>"], num_replicas=3)
+        config = ConsumerConfig(
             durable_name=CONSUMER, ack_policy=AckPolicy.EXPLICIT, ack_wait=ack_wait, metadata=dict(metadata)
         )
+        info = await self.js.add_consumer(self.stream, config)
+        assert info.config.metadata is not None and metadata.items() <= info.config.metadata.items()
+        return config
 
     async def answer(self) -> dict[str, Any]:
         """CONSUMER.INFO, with the fields that nats-py does not know."""
@@ -84,13 +81,19 @@ class Keyed:
         return False
 
 
+async def connected(cluster: ProcessCluster) -> Client:
+    """A connection to any of the servers, which survives their kills."""
+    servers = cluster.urls
+    random.shuffle(servers)
+    return await nats.connect(servers, max_reconnect_attempts=-1, reconnect_time_wait=0.1, connect_timeout=2)
+
+
 @contextlib.asynccontextmanager
 async def keyed(cluster: ProcessCluster, server: str, stream: str) -> AsyncIterator[Keyed]:
     """The frame of a test: skips it for nats-server, and leaves no stream."""
     if server == "nats-server":
         pytest.skip("nats-server has no order per key")
-    options = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.1, "connect_timeout": 2}
-    nc = await nats.connect(cluster.urls, **options)
+    nc = await connected(cluster)
     try:
         one = Keyed(nc, stream)
         yield one
