@@ -213,7 +213,7 @@ class MemberDispatch:
         for request, indices in batch.handed.items():
             if request.member is not None:
                 for at in indices:
-                    keys.queues.hold(batch.columns.seqs[at], request.member.number)
+                    keys.hold(batch.columns.seqs[at], request.member.number)
 
     def new(self, keys: KeyOrder, want: int) -> MemberBatch | None:
         """Return new messages for the members that ask, and pass others; None when none of those that were looked at
