@@ -24,7 +24,7 @@ from jetcluster.store.api import Columns
 
 CHECK_NS: Final = 200_000_000
 """Time between two looks at members of which some do not ask."""
-MAX_LOOKS: Final = 20_000
+MAX_LOOKS: Final = 10_000
 """Requests examined in one turn."""
 MAX_ROUTED: Final = 4096
 """Due messages for which members are looked up in one step."""

@@ -415,14 +415,9 @@ class PullDispatch:
         owner.submit(*op, shipment)
 
     def _send(self, shipment: Shipment, messages: list[Outgoing | None], now: int) -> None:
-        """Send the messages, then the statuses of complete requests. All messages of one reply subject go in order and
-        at once, even for several requests, since that is the order that their client sees."""
+        """Send the messages, then the statuses of complete requests."""
         bus = self._owner.bus
-        for reply, parts in shipment.by_reply().items():
-            if len(parts) == len(shipment.parts) and not parts[0][2]:
-                found = messages
-            else:
-                found = shipment.pick(parts, messages)
+        for reply, found in shipment.by_reply(messages):
             out = [message for message in found if message is not None]
             if out:
                 bus.deliver_many(reply, out)
