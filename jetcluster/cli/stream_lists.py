@@ -4,10 +4,11 @@ those of all accounts for a user of the system account."""
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from jetcluster.cli.cluster_state import PING, StreamGroup, jsz_page, lag_of, streams_of
+from jetcluster.cli.cluster_state import PING, StreamGroup, jsz_page, lag_of, streams_of, untold_beyond
 from jetcluster.cli.common import DONE, NOT_REACHED, ServerRefusedError, connected, fail
 from jetcluster.cli.status_view import size, table
 from jetcluster.cli.stream_pages import all_pages
@@ -29,7 +30,9 @@ def run_streams(servers: ServerOptions, *, as_json: bool) -> int:
     """Lists streams. Returns 0, 1 for an account without JetStream, 2 when no server is reached."""
 
     def work(connection: Connection) -> int:
-        groups = _streams(connection, servers.connect_timeout)
+        groups, more = _streams(connection, servers.connect_timeout)
+        if more:
+            print(f"jetcluster streams: {more}", file=sys.stderr)
         if as_json:
             print(json.dumps([_stream_object(group) for group in groups], ensure_ascii=False))
             return DONE
@@ -41,16 +44,18 @@ def run_streams(servers: ServerOptions, *, as_json: bool) -> int:
     return connected("streams", servers, work)
 
 
-def _streams(connection: Connection, within: float) -> list[StreamGroup]:
+def _streams(connection: Connection, within: float) -> tuple[list[StreamGroup], str]:
+    """Returns the streams, and a text on those that are not among them; "" for none."""
     try:
         found = _listed(connection, "STREAM.LIST", "streams", within)
         groups = [_group(info, connection) for info in found.entries.values()]
         silent = [StreamGroup("", name, silent=True) for name in found.missing]
-        return sorted([*groups, *silent], key=lambda group: group.name)
+        return sorted([*groups, *silent], key=lambda group: group.name), ""
     except (ApiError, NoRespondersError) as error:
         if isinstance(error, ApiError) and error.err_code != NOT_ENABLED_FOR_ACCOUNT:
             raise
-    return streams_of(_all_accounts(connection, {}, within))
+    answers = _all_accounts(connection, {}, within)
+    return streams_of(answers), untold_beyond(answers)
 
 
 def _all_accounts(connection: Connection, more: Mapping[str, Any], within: float) -> list[Json]:

@@ -72,6 +72,21 @@ def test_streams_of_all_accounts_for_the_system_account(capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)[0]["account"] == "A"
 
 
+def test_streams_that_are_on_no_server_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = healthy("n1", "n2", streams={"n1": (stream("S", "n1"),)})
+    one = {"account": "A", "name": "GONE", "servers": []}
+    answers["$SYS.REQ.SERVER.PING.JSZ"][0]["data"]["meta_cluster"]["lost"] = {"streams": 3, "first": [one]}
+    with serving(answers) as peer:
+        assert run_command(["streams", "-s", peer.url]) == DONE
+        shown = capsys.readouterr()
+        assert run_command(["streams", "-s", peer.url, "--json"]) == DONE
+    assert shown.err == "jetcluster streams: 2 more streams are on no server that answers\n"
+    row, last = shown.out.splitlines()[1:]
+    assert row.split()[:2] == ["A/GONE", "-"] and row.rstrip().endswith("it is on no server any more")
+    assert last.split()[:2] == ["A/S", "n1"]
+    assert [one["trouble"] for one in json.loads(capsys.readouterr().out)] == ["it is on no server any more", ""]
+
+
 def test_an_account_without_jetstream(capsys: pytest.CaptureFixture[str]) -> None:
     with serving({f"{API}.STREAM.LIST": [NO_JETSTREAM]}) as peer:
         assert run_command(["streams", "-s", peer.url]) == REFUSED

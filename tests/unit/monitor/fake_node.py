@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +17,13 @@ from jetcluster.mesh.peer_link import RouteTraffic
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED
+from jetcluster.model.stream import StreamConfig
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.journal.writer import DiskWaits
 from jetcluster.replica.replica_info import ReplicaInfos
 
+NO_LIMITS = {"max_memory": -1, "max_storage": -1, "max_streams": -1, "max_consumers": -1}
 CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3, "max_bytes": 1000}
 
 
@@ -143,6 +147,28 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         ),
         assignment=lambda account, name: assignment if (account, name) == ("$G", "S") else None,
     )
+
+
+def placed(nodes: Mapping[str, str], **streams: tuple[str, ...]) -> MetaMachine:
+    """The state of a meta group with these nodes (peer id: name), and streams of `$G` (name: their peers)."""
+    machine, commands = MetaMachine(), []
+    for peer, name in nodes.items():
+        commands.append({"kind": "node", "peer": peer, "name": name, "tags": [], "jetstream": True})
+    for name, peers in streams.items():
+        config = StreamConfig(name=name, subjects=[name], num_replicas=len(peers)).normalised().to_wire()
+        body = {
+            "account": "$G",
+            "config": config,
+            "peers": peers,
+            "leader": peers[0],
+            "created": 1,
+            "limits": NO_LIMITS,
+        }
+        commands.append({"kind": "stream_create", **body, "limits": NO_LIMITS})
+    for index, command in enumerate(commands, 1):
+        result, _ = machine.apply(index, 1, json.dumps({"request": str(index), **command}).encode())
+        assert "error" not in result, result
+    return machine
 
 
 def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
