@@ -70,12 +70,18 @@ async def _start_the_only(stage: Stage) -> None:
 
 
 async def _lose_the_only(stage: Stage) -> None:
-    """A server comes back with an empty store, and had a stream's only replica."""
+    """A server comes back with an empty store, and had a stream's only replica. A stream with two cannot lose one."""
+    await stage.api("STREAM.DELETE.PAIR")
     await _alone(stage)
     node = stage.nodes[2]
     node.kill9()
     empty(node.store)
     await node.start()
+
+
+async def _give_up_the_only(stage: Stage) -> None:
+    await _delete_alone(stage)
+    await stage.make_pair()
 
 
 async def _delete_alone(stage: Stage) -> None:
@@ -393,7 +399,7 @@ FAULTS = (
           _differ, _agree),
     Fault("JetclusterMetricsCut", "planted: the edge shows 200 samples at most", _few_samples, _all_samples),
     Fault("JetclusterStreamsLost", "the only server of a stream comes back without its store",
-          _lose_the_only, _delete_alone),
+          _lose_the_only, _give_up_the_only),
     Fault("JetclusterDamageFound", "a bit of a node's data flips", _rot_once, _renewed, NOTICED, 180.0),
     Fault("JetclusterReplicaOutOfService", "a bit flips again, within ten minutes; then a new disk",
           _rot_again, _new_disk, NOTICED, 180.0),
