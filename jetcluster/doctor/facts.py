@@ -127,6 +127,8 @@ class ServerFacts:
     """API requests that wait for an answer."""
     leaf_remotes: tuple[Remote, ...] = ()
     certificates: tuple[Certificate, ...] = ()
+    refused_reload: tuple[str, float] | None = None
+    """(reason, seconds since) of the last reload, if it was refused."""
     config: ConfigFacts = field(default_factory=ConfigFacts)
 
     def to_dict(self) -> dict[str, Any]:

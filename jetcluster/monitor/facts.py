@@ -46,7 +46,7 @@ MAX_ACCOUNTS = 1000
 def server_facts(node: Node) -> ServerFacts:
     """Returns the facts of a server as of now."""
     options, server, engine = node.options, node.server, engine_of(node)
-    watch, now_ns = server.crowd.watch, node.clock.time_ns()
+    watch, now_ns, reload = server.crowd.watch, node.clock.time_ns(), node.refused_reload
     facts = ServerFacts(
         server.name,
         version=__version__,
@@ -63,6 +63,7 @@ def server_facts(node: Node) -> ServerFacts:
         descriptor_limit=watch.limit if watch is not None else 0,
         leaf_remotes=_remotes(node),
         certificates=certificates_of(node, now_ns),
+        refused_reload=(reload.reason, (now_ns - reload.at_ns) / 1e9) if reload is not None else None,
         config=config_facts(options, login=server.state.authenticator.required),
     )
     return facts if engine is None else _with_jetstream(facts, node, engine)

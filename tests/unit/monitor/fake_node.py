@@ -196,6 +196,7 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         leafnodes=None,
         operator=None,
         config_load_ns=0,
+        refused_reload=None,
         platform=SimpleNamespace(physical_memory=lambda: 1 << 40, files=os),
     )
     found.monitoring = SimpleNamespace(notes=LagNotes(found), parts={})  # type: ignore[arg-type]
