@@ -131,10 +131,13 @@ def _consumers(connection: Connection, stream: str, within: float) -> list[Json]
         if found.missing:
             raise ServerRefusedError(f"consumers that do not answer: {', '.join(sorted(found.missing))}")
         return list(found.entries.values())
-    reports = list(
-        _reports(_all_accounts(connection, {"acc": account, "consumer": True, "config": True}, within), account, name)
-    )
+    answers = _all_accounts(connection, {"acc": account, "consumer": True, "config": True}, within)
+    reports = list(_reports(answers, account, name))
     if not reports:
+        for answer in answers:
+            if problem := answer.get("error"):  # more than a server puts into one answer
+                why = f"{answer['server']['name']} does not list them ({problem.get('description', problem)})"
+                raise ServerRefusedError(f"{why}; a user of account {account} gets them in pages: consumers {name}")
         raise ServerRefusedError(f"no server reports a stream {name} of account {account}")
     for server, report in reports:
         if (report.get("cluster") or {"leader": server}).get("leader") == server:

@@ -132,6 +132,16 @@ def test_consumers_through_the_system_account(capsys: pytest.CaptureFixture[str]
     assert "no server reports a stream T of account A" in err and "stream A/S has no leader that answers" in err
 
 
+def test_more_consumers_than_a_server_puts_into_one_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = healthy("n1", "n2")
+    error = {"server": {"name": "n2", "id": "Nn2"}, "error": {"code": 413, "description": "the reply is too large"}}
+    answers["$SYS.REQ.SERVER.PING.JSZ"] = [jsz("n1"), error]
+    with serving(answers) as peer:
+        assert run_command(["consumers", "A/S", "-s", peer.url]) == REFUSED
+    told = "n2 does not list them (the reply is too large); a user of account A gets them in pages: consumers S"
+    assert told in capsys.readouterr().err
+
+
 def test_consumers_for_a_user_without_jetstream(capsys: pytest.CaptureFixture[str]) -> None:
     with serving({f"{API}.CONSUMER.LIST.S": [NO_JETSTREAM]}) as peer:
         assert run_command(["consumers", "S", "-s", peer.url]) == REFUSED

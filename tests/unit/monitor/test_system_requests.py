@@ -165,6 +165,30 @@ async def test_too_many_requests_at_once(server: Server, monkeypatch: pytest.Mon
     await running.stop()
 
 
+async def test_an_answer_that_takes_long_holds_up_no_short_one(system: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of very many consumers takes seconds, and whether the server is well must be known meanwhile."""
+    over, begun = asyncio.Event(), 0
+    answer = answers.SystemAnswers.answer
+
+    async def slow(self: answers.SystemAnswers, request: requests.SystemRequest) -> bytes:
+        nonlocal begun
+        if request.kind == "JSZ":
+            begun += 1
+            await over.wait()
+        return await answer(self, request)
+
+    monkeypatch.setattr(answers.SystemAnswers, "answer", slow)
+    for _ in range(2):
+        system.bus.ask(b"$SYS.REQ.SERVER.PING.JSZ", b'{"consumers": true}', b"inbox")
+    for kind in ("HEALTHZ", "VARZ", "IDZ", "STATSZ"):
+        assert "error" not in await system.ask(f"$SYS.REQ.SERVER.PING.{kind}")
+    assert begun == 1, "long ones wait for each other"
+    over.set()
+    for _ in range(2):
+        assert "streams" in (await system.next())[1]["data"]
+    assert begun == 2
+
+
 async def test_an_account_that_asks_too_much_does_not_hold_up_the_others(
     system: Asker, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
