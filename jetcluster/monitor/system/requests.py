@@ -2,7 +2,8 @@
 
 Every server receives requests to all servers through ordinary interest, and answers for itself. Requests are control
 plane: bounded queues, answered one after the other, with a turn of the event loop between two. Answers that grow with
-streams, consumers or connections have a queue of their own: whether a server is well is answered beside them.
+streams, consumers or connections have a queue of their own, of which a few are made side by side: a list of very many
+consumers takes seconds, and whether the server is well and what it leads are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ MAX_BESIDE = 4
 MAX_LATER = 64
 """and so many wait for their turn; beyond it the newest is dropped and counted."""
 GROWING = frozenset({"JSZ", "CONNZ", "SUBSZ", "ROUTEZ", "LEAFZ", "ACCOUNTZ", "STATZ", "CONNS"})
-"""Kinds that wait for each other, and for which no other waits: an answer may take seconds, in steps."""
+"""Kinds for which no other waits: an answer may take seconds, in steps."""
+MAX_GROWING = 4
+"""Answers of these kinds that are made at the same time."""
 COMMANDS = ("RELOAD", "KICK", "LDM")
 """Requests to one server only."""
 OF_ACCOUNT = ("SUBSZ", "CONNZ", "LEAFZ", "JSZ", "INFO", "STATZ", "CONNS")
@@ -86,8 +89,8 @@ class SystemServices:
         """Requests waiting; the second for `GROWING`."""
         self._of_others: Counter[str] = Counter()
         """Requests waiting, by account."""
-        self._workers: list[asyncio.Task[None] | None] = [None, None]
-        """One for each queue."""
+        self._workers: tuple[set[asyncio.Task[None]], ...] = (set(), set())
+        """Tasks that empty the queues."""
         self._beside: set[asyncio.Task[None]] = set()
         self._later: deque[tuple[Bus, bytes, SystemRequest]] = deque()
         """Requests for `BESIDE` that wait until others have ended."""
@@ -118,7 +121,7 @@ class SystemServices:
             bus.unsubscribe(subscription)
         self._subscriptions.clear()
         self._clear()
-        tasks = [*self._beside, *(worker for worker in self._workers if worker is not None)]
+        tasks = [*self._beside, *self._workers[0], *self._workers[1]]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -160,11 +163,16 @@ class SystemServices:
             return
         if asker != self._node.options.system_account_name:
             self._of_others[asker] += 1
-        number = int(request.kind in GROWING)
-        queue, worker = self._queues[number], self._workers[number]
+        grows = request.kind in GROWING
+        queue, workers = self._queues[grows], self._workers[grows]
         queue.append((bus, reply, asker, request))
-        if worker is None or worker.done():
-            self._workers[number] = asyncio.get_running_loop().create_task(self._work(queue))
+        if sum(not worker.done() for worker in workers) < (MAX_GROWING if grows else 1):
+            worker = asyncio.get_running_loop().create_task(self._work(queue))
+            workers.add(worker)
+            worker.add_done_callback(partial(self._worked, grows))
+
+    def _worked(self, grows: bool, worker: asyncio.Task[None]) -> None:
+        self._workers[grows].discard(worker)
 
     def _clear(self) -> None:
         for queue in self._queues:

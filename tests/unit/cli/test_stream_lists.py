@@ -140,6 +140,12 @@ def test_more_consumers_than_a_server_puts_into_one_answer(capsys: pytest.Captur
         assert run_command(["consumers", "A/S", "-s", peer.url]) == REFUSED
     told = "n2 does not list them (the reply is too large); a user of account A gets them in pages: consumers S"
     assert told in capsys.readouterr().err
+    answers["$SYS.REQ.SERVER.PING.JSZ"] = [jsz("n1")]
+    with serving(answers) as peer:
+        assert run_command(["consumers", "A/S", "-s", peer.url, "--timeout", "1s"]) == REFUSED
+        assert "n2 did not list them in time" in capsys.readouterr().err
+        assert run_command(["streams", "-s", peer.url, "--timeout", "1s"]) == DONE
+    assert capsys.readouterr().err == "jetcluster streams: n2 did not list their streams in time\n"
 
 
 def test_consumers_for_a_user_without_jetstream(capsys: pytest.CaptureFixture[str]) -> None:
