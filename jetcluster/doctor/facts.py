@@ -114,6 +114,8 @@ class ServerFacts:
     linked: tuple[str, ...] = ()
     """Names of the members with a link."""
     absent: tuple[Absent, ...] = ()
+    refused_peers: tuple[tuple[str, str], ...] = ()
+    """(name, reason) of absent members that knock, and that this server refuses."""
     left_out: tuple[str, ...] = ()
     """Members that a rescue went on without."""
     leads: int = 0

@@ -98,7 +98,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
             me="AAAAAAAA",
             name="n1",
             cluster_name="c1",
-            mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
+            mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}, refused_members={}),
             raft=FakeRaft(clock, peers[1:]),
             catchup=SimpleNamespace(
                 missing=lambda gid, peer: None,

@@ -74,10 +74,14 @@ async def test_a_server_and_its_streams(node: Any) -> None:
 async def test_an_absent_member_is_the_clusters(node: Any) -> None:
     del node.jetstream.jetstream.network.mesh.peers["CCCCCCCC"]
     mesh = Mesh(n2=told("n2", absent=(Absent("n3", 7.0),), linked=("n1",), meta_leader="n1"))
+    refused = node.jetstream.jetstream.network.mesh.refused_members
+    refused |= {"CCCCCCCC": ("authorization violation", node.clock.monotonic()), "BBBBBBBB": ("no", 0.0)}
     answer = await findings(node, mesh).answer(cluster=True)
     assert answer["servers"] == ["n1", "n2"]
     found = codes(answer)
     assert "is absent" in found["JC101"]
+    (why,) = (one["why"] for one in answer["findings"] if one["code"] == "JC101")
+    assert why.startswith("It seems to run: n1 refuses it at the cluster port (authorization violation). ")
     assert "JC302" in found, "S is without a replica"
 
 
