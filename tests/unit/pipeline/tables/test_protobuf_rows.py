@@ -207,3 +207,14 @@ def test_no_payload_stops_the_job(payloads: list[bytes], at: int, byte: int) -> 
     assert sorted([*parsed.good, *parsed.dead]) == list(range(len(payloads) + 2))
     assert parsed.good[-1] == len(payloads) + 1
     pa.table(parsed.columns, names=list("abcdefghij")).to_pylist()
+
+
+def test_a_small_message_of_many_objects_of_many_columns_is_a_dead_letter() -> None:
+    """Two bytes are an object with 50 columns: made into Python's, these 200 kB would be 240 MB."""
+    wide = message("Wide", *[field(f"f{n}", "string") for n in range(50)])
+    there = form(many("x", ".shop.Wide"), more=[wide])
+    parsed = parse(there, b"\x0a\x00" * 100_000, b"\x0a\x00" * 19_000)
+    assert (parsed.good, parsed.why) == ([1], ["it would be more than 1,000,000 values"])
+    by = message("ByEntry", field("key", "string"), field("value", ".shop.Wide"), **ENTRY)
+    entries = b"".join(b"\x0a\x06\x0a\x04%04x" % n for n in range(20_000))
+    assert parse(form(many("x", ".shop.ByEntry"), more=[wide, by]), entries).dead == [0]
