@@ -128,7 +128,10 @@ def _fields(message: Any, inside: tuple[str, ...], room: ValueRoom) -> tuple[Any
 
 def _field(field: Any, inside: tuple[str, ...], room: ValueRoom) -> tuple[Any, Convert]:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
+        entry = field.message_type.fields_by_name
+        if "key" not in entry or "value" not in entry:
+            raise UsageError(f"{field.full_name} is a map without keys or values: protoc writes none of that kind")
+        key, value = entry["key"], entry["value"]
         (key_kind, key_of), (kind, value_of) = _one(key, inside, room), _one(value, inside, room)
         found = pa.map_(pa.field("key", key_kind, nullable=False), pa.field("value", kind))
         pairs = _counted(lambda items: [(key_of(name), value_of(items[name])) for name in items], 2, kind, room)
