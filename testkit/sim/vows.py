@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.mesh.frames import RAFT
 from jetcluster.raft.codec import ACK, VOTE_REPLY
+from testkit.sim import starts
 from testkit.sim.machine import DATA, JOURNAL
-from testkit.sim.protocol import SPOKEN, Protocol, raft_of
+from testkit.sim.protocol import SPOKEN, Protocol
+from testkit.sim.rafts import raft_of
 
 if TYPE_CHECKING:
     from testkit.sim.deployment import Deployment
@@ -166,7 +168,9 @@ class Vows:
             raft = raft_of(machine)
             if raft is None:
                 self._deployment.scheduler.after(POLL, look)
-            elif not self._deployment.relaxed:
+                return
+            starts.watch(self._deployment, machine, raft.journal.groups, self._broken)
+            if not self._deployment.relaxed:
                 self._compare(machine, raft.journal.groups)
 
         self._deployment.scheduler.after(POLL, look)

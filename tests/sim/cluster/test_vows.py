@@ -10,10 +10,11 @@ import pytest
 
 from jetcluster.raft.codec import VoteReply, encode, encode_ack
 from testkit.raft_frames import encode_raft
+from testkit.sim import starts
 from testkit.sim.deployment import Deployment
 from testkit.sim.layout import ROUTE_PORT
 from testkit.sim.machine import DATA, JOURNAL, Machine
-from testkit.sim.protocol import raft_of
+from testkit.sim.rafts import raft_of
 from testkit.sim.session import Session
 from testkit.sim.vows import Vow, Vows
 
@@ -155,6 +156,29 @@ def test_another_disk_has_promised_nothing(deployment: Deployment) -> None:
     machine.lose_power()
     machine.new_disk()
     assert not [key for key in (*vows.vows, *vows.claims) if key[0] == "n1"]
+
+
+@pytest.mark.parametrize(
+    ("base", "last", "what"),
+    [(0, 0, ""), (7, 0, "its journal begins behind"), (0, -1, "its journal ended at")],
+    ids=["they meet", "the journal forgot", "the store is ahead"],
+)
+def test_a_journal_and_a_store_that_do_not_meet_are_noticed(
+    deployment: Deployment, base: int, last: int, what: str
+) -> None:
+    machine = deployment.machines["n1"]
+    raft = raft_of(machine)
+    gid, group = next(iter(raft.groups.items()))
+    flags = {"durable": True, "damaged": False, "joining": False, "fetching": False}
+    log = SimpleNamespace(base_index=group.applied_index + base, last_index=group.log.base_index + last, **flags)
+    if not base:
+        log.base_index = 0
+    found: list[str] = []
+    starts.watch(deployment, machine, {gid: log}, lambda key, said: found.append(said))
+    assert [what in said for said in found] == ([True] if what else [])
+    log.damaged = True
+    starts.watch(deployment, machine, {gid: log}, lambda key, said: found.append(said))
+    assert len(found) == bool(what), "a log that calls itself damaged excuses it"
 
 
 def test_frames_are_read_as_the_mesh_writes_them() -> None:
