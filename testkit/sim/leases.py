@@ -3,6 +3,7 @@ owes does no harm until another leader is elected within it, which takes a secon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,5 +75,16 @@ def unkept(found: dict[str, Member]) -> Iterator[str]:
 def broken(voter: Member, term: int) -> bool:
     """Return True when this vote of `term` breaks what the voter has promised to the leader of an earlier one."""
     to = attrgetter("promise._term")(voter.group)
-    alone = voter.group.log.config.is_only(voter.group.me)
-    return voter.keeps_time and voter.promised > NEAR and not alone and (to is None or to < term)
+    return voter.keeps_time and voter.promised > NEAR and not _alone(voter) and (to is None or to < term)
+
+
+def forgets(group: Any) -> bool:
+    """Return True for a replica that has just begun with a log of before, and owes nobody anything: its process before
+    may have promised not to vote, and no leader has released it yet."""
+    promise = attrgetter("promise")(group)
+    released = attrgetter("_released")(promise) != (0, 0) or group.engine.leader is not None
+    return attrgetter("_until")(promise) == -math.inf and not released and not group.log.config.is_only(group.me)
+
+
+def _alone(voter: Member) -> bool:
+    return bool(voter.group.log.config.is_only(voter.group.me))

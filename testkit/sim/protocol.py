@@ -109,8 +109,9 @@ class Protocol:
         if frame[_KIND] == VOTE_REPLY:
             _, _, term, granted = _VOTE_REPLY.unpack_from(frame)
             voter = next((member for member in found.values() if member.name == name), None)
-            kept = not granted or voter is None or not leases.broken(voter, term)
-            self._rule(name, key, kept, f"votes in term {term}, and has promised to elect nobody else")
+            if granted and voter is not None:
+                kept = not leases.broken(voter, term)
+                self._rule(name, key, kept, f"votes in term {term}, and has promised to elect nobody else")
 
     def _elected(self, key: Key, name: str, group: Any, term: int) -> None:
         """Once for each term: its leader has the votes of a majority, its own among them."""

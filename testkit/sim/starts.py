@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from testkit.sim import leases
 from testkit.sim.machine import DATA, JOURNAL
 from testkit.sim.rafts import raft_of
 
@@ -25,6 +26,7 @@ class Found(NamedTuple):
 
     base: int
     last: int
+    term: int
 
 
 def watch(
@@ -33,7 +35,7 @@ def watch(
     """`logs`: those of a journal that was read just now. What does not meet goes to `broken(key, what)`."""
     loop, end = machine.loop, deployment.scheduler.now + BEGINS
     waiting = {
-        gid: Found(log.base_index, log.last_index)
+        gid: Found(log.base_index, log.last_index, log.term)
         for gid, log in logs.items()
         if log.durable and not (log.damaged or log.joining or log.fetching)
     }
@@ -58,4 +60,6 @@ def _apart(group: Any, found: Found) -> str:
         return f"starts with the state of {group.applied_index}, and its journal begins behind {found.base}"
     if group.log.base_index > found.last:
         return f"starts with the state of {group.log.base_index}, and its journal ended at {found.last}"
+    if found.term and leases.forgets(group):
+        return f"starts in term {found.term}, and has forgotten that it may have promised to vote for nobody else"
     return ""

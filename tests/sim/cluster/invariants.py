@@ -211,7 +211,11 @@ class Invariants:
         if replica.stream is None:
             return
         stream = replica.stream
-        self._within(where, "requests that wait for their command", len(stream.proposals._waiting), MAX_WAITING)
+        waiting = stream.proposals._waiting
+        self._within(where, "requests that wait for their command", len(waiting), MAX_WAITING)
+        if group.role is not Role.LEADER and not group.stopped:
+            left = [index for index, answer in waiting.items() if not answer.done()]
+            self._require(not left, f"{where}: it leads no more, and requests wait for its commands {left}")
         for state in stream.consumers.table.by_cid.values():
             most = state.rules.max_ack_pending
             if state.rules.acks and most:

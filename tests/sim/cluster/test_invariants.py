@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment, Violation
-from tests.sim.cluster.invariants import Invariants
+from testkit.sim.session import Session
+from tests.sim.cluster.invariants import Invariants, replicas
 
 pytestmark = pytest.mark.sim
 
@@ -44,3 +46,26 @@ def test_a_whole_frame_and_a_call_that_wait_are_noticed(deployment: Deployment) 
     attrgetter("_rpc._waiting")(mesh)[7] = ("nobody", SimpleNamespace(done=lambda: False))
     with pytest.raises(Violation, match="a call waits for nobody"):
         Invariants(deployment).look()
+
+
+async def _stream(deployment: Deployment) -> None:
+    session = Session("admin", deployment.addresses())
+    await session.connect()
+    await session.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "num_replicas": 3})
+    await session.close()
+
+
+def test_nobody_waits_for_commands_of_who_leads_no_more(deployment: Deployment) -> None:
+    deployment.run_until_done(deployment.spawn(deployment.client("me"), _stream(deployment)), 30.0)
+    deployment.run(2.0)
+    invariants = Invariants(deployment)
+    streams = [one for one in replicas(deployment) if one.stream is not None]
+    waits = {77: SimpleNamespace(done=lambda: False)}
+    for one in streams:
+        if one.group.role is Role.LEADER:
+            attrgetter("proposals._waiting")(one.stream).update(waits)
+    invariants.look()
+    follower = next(one for one in streams if one.group.role is not Role.LEADER)
+    attrgetter("proposals._waiting")(follower.stream).update(waits)
+    with pytest.raises(Violation, match=r"requests wait for its commands \[77\]"):
+        invariants.look()

@@ -50,7 +50,8 @@ class Rig:
         log.config, log.configs_from = Config(PEERS), lambda index: [config for _, config in log.configs]
         return SimpleNamespace(
             me=peer, log=log, engine=engine, config=config, stopped=False, ready=True,
-            lease=SimpleNamespace(until=-math.inf), promise=SimpleNamespace(_until=-math.inf, _term=None),
+            lease=SimpleNamespace(until=-math.inf),
+            promise=SimpleNamespace(_until=-math.inf, _term=None),
         )  # fmt: skip
 
     def hear(self, source: str, target: str, frame: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -170,7 +171,9 @@ def test_a_journal_and_a_store_that_do_not_meet_are_noticed(
     raft = raft_of(machine)
     gid, group = next(iter(raft.groups.items()))
     flags = {"durable": True, "damaged": False, "joining": False, "fetching": False}
-    log = SimpleNamespace(base_index=group.applied_index + base, last_index=group.log.base_index + last, **flags)
+    log = SimpleNamespace(
+        base_index=group.applied_index + base, last_index=group.log.base_index + last, term=0, **flags
+    )
     if not base:
         log.base_index = 0
     found: list[str] = []
@@ -179,6 +182,23 @@ def test_a_journal_and_a_store_that_do_not_meet_are_noticed(
     log.damaged = True
     starts.watch(deployment, machine, {gid: log}, lambda key, said: found.append(said))
     assert len(found) == bool(what), "a log that calls itself damaged excuses it"
+
+
+def test_a_replica_that_starts_and_forgets_what_it_may_have_promised_is_noticed(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    gid, group = next(iter(raft_of(machine).groups.items()))
+    found: list[str] = []
+
+    def begin(until: float, leader: str | None) -> int:
+        vars(group.promise).update(_until=until)
+        group.engine.leader = leader
+        starts.watch(deployment, machine, {gid: group.log}, lambda key, said: found.append(said))
+        return len(found)
+
+    assert begin(math.inf, None) == 0
+    assert begin(-math.inf, "n2") == 0, "its leader may have released it"
+    assert begin(-math.inf, None) == 1
+    assert "has forgotten" in found[0]
 
 
 def test_frames_are_read_as_the_mesh_writes_them() -> None:

@@ -33,7 +33,7 @@ class ToldExam(Exam):
         "each change of a stream or consumer is told once, to whom it concerns, and each request of the API is audited",
         "$JS.API.INFO counts what the account has stored and reserved, its streams, consumers, requests and errors",
         "STREAM.INFO says who is offline or lags, and an account's use counts what is away",
-        "servers know who is there and who listens at each of them, also while one is away",
+        "servers know who is there and who listens at each of them, and new streams go elsewhere while one is away",
     )
 
     async def check(self) -> None:
@@ -185,13 +185,17 @@ class ToldExam(Exam):
             self.equal("a server that is away", (gone["current"], gone.get("lag", 0) >= LACKS), (False, True))
             await self._agrees(other, "while one is away")
             await self._known("while one is away")
+            new = [f"{AWAY}{at}" for at in range(len(self.members) + 1)]  # more than one on each server that is there
+            for name in new:
+                await self.create(other, name, subjects=[name], num_replicas=1)
         finally:
             self.deployment.off.discard(follower)
             start(machine)
         await self._replica(
             other, follower, lambda one: one["current"] and not one.get("offline") and not one.get("lag")
         )
-        await self.ask(other, f"STREAM.DELETE.{AWAY}")
+        for name in (AWAY, *new):
+            await self.ask(other, f"STREAM.DELETE.{name}")
         await other.close()
         self.count("was away")
 
