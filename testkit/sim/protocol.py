@@ -124,6 +124,9 @@ class Protocol:
             del self._votes[old]
         enough = any(quorum(config, votes) for config in _configs(group))
         self._rule(name, key, enough, f"leads term {term} with the votes of {len(votes)} of {_configs(group)[0]}")
+        heard = min(group.receiver.committed, group.log.last_index)
+        what = f"leads term {term} and takes {group.told_index} for told, having heard that {heard} is committed"
+        self._rule(name, key, group.told_index >= heard, what)
 
     # ---- entries
 

@@ -52,6 +52,7 @@ class Rig:
             me=peer, log=log, engine=engine, config=config, stopped=False, ready=True,
             lease=SimpleNamespace(until=-math.inf),
             promise=SimpleNamespace(_until=-math.inf, _term=None),
+            receiver=SimpleNamespace(committed=7), told_index=7,
         )  # fmt: skip
 
     def hear(self, source: str, target: str, frame: bytes) -> None:
@@ -225,3 +226,15 @@ def test_who_has_promised_votes_for_nobody_else(rig: Rig) -> None:
     vars(promise).update(_term=TERM - 1)
     rig.hear("b", "a", encode(VoteReply(TERM, True)))
     assert "has promised to elect nobody else" in rig.found[0]
+
+
+def test_a_new_leader_reads_what_it_has_heard_to_be_committed(rig: Rig) -> None:
+    rig.groups["a"].receiver.committed = 11  # of which its log ends at 10
+    rig.groups["a"].told_index = 10
+    rig.elect()
+    assert not rig.found
+    rig.groups["a"].told_index = 9
+    rig.groups["a"].engine.term = rig.groups["a"].log.term = TERM + 1
+    rig.hear("b", "a", encode(VoteReply(TERM + 1, True)))
+    rig.hear("a", "b", encode_append(TERM + 1, 10, TERM, 5, 0, []))
+    assert any("takes 9 for told, having heard that 10" in text for text in rig.found)

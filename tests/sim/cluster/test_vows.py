@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.mesh.frames import encode_call, encode_reply
 from jetcluster.raft.codec import VoteReply, encode, encode_ack
 from testkit.raft_frames import encode_raft
 from testkit.sim import starts
@@ -226,3 +227,16 @@ def test_frames_are_read_as_the_mesh_writes_them() -> None:
 def _node(name: str) -> Any:
     me = SimpleNamespace(peer_id=f"id of {name}")
     return SimpleNamespace(jetstream=SimpleNamespace(mesh=SimpleNamespace(me=me), _raft=None))
+
+
+def test_a_request_under_the_number_of_one_without_an_answer_is_noticed() -> None:
+    failures: list[str] = []
+    names = {"10.0.0.1": "n1", "10.0.0.2": "n2"}
+    deployment: Any = SimpleNamespace(names=names, failed=failures.append, scheduler=SimpleNamespace(now=1.0))
+    vows = Vows(deployment)
+    vows.overhear(N1, N2, encode_call(3, b"ask", b"") + encode_call(4, b"ask", b""))
+    vows.overhear(N2, N1, encode_reply(3, b""))
+    vows.overhear(N1, N2, encode_call(3, b"ask", b""))
+    assert not failures
+    vows.overhear(N1, N2, encode_call(4, b"ask", b""))
+    assert "n1 asks n2 under the number 4" in failures[0]
