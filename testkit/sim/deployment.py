@@ -61,6 +61,8 @@ class Deployment:
         self.drifted: dict[tuple[str, int], int] = {}
         """(server, group) of replicas that were changed behind everybody's back, until they are as the others or
         gone, with the index up to which they were."""
+        self.put_back: set[str] = set()
+        """Raft's ids of servers that were emptied, and that somebody has asked to use again."""
         self.strangers: dict[str, int] = {}
         """By server, those who came to it and may have said what no server says."""
         self._shrinking: dict[object, float] = {}

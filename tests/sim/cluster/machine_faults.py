@@ -12,7 +12,7 @@ from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment
 from testkit.sim.machine import DESCRIPTORS, FEW, Machine
 from testkit.sim.network import Link
-from testkit.sim.protocol import raft_of
+from testkit.sim.rafts import raft_of
 from tests.sim.cluster.invariants import replicas
 
 MOMENTS = (

@@ -134,6 +134,7 @@ async def put_back(deployment: Deployment, rng: Random, seconds: float = PUT_BAC
     end = deployment.scheduler.now + seconds
     while deployment.scheduler.now < end and (peers := _drained(deployment)):
         for peer in peers:
+            deployment.put_back.add(peer)
             await ask(deployment, rng, "SERVER.EVACUATE", {"peer_id": peer, "cancel": True}, SYSTEM)
         await asyncio.sleep(0.5)
 
