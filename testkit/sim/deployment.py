@@ -26,6 +26,8 @@ from testkit.sim.network import Address, Network
 from testkit.sim.trace import Bridge, SimLog, Trace
 from testkit.sim.vows import Vows
 
+MAIN = "sim"
+"""The cluster that is no leaf."""
 COPIES = 3
 """Voters of a group of which one may lose its data."""
 SHRINKS = 15.0
@@ -155,9 +157,12 @@ class Deployment:
         self._tasks.append(task)
         return task
 
-    def members(self, cluster: str = "sim") -> list[str]:
-        """Names of the servers of one cluster."""
-        return [server.name for server in self.servers.values() if server.cluster == cluster]
+    def members(self, cluster: str | None = None) -> list[str]:
+        """Names of the servers of one cluster: the main one, or the server that stands alone, unless it is named."""
+        servers = self.servers.values()
+        if cluster is None:
+            cluster = MAIN if any(server.cluster == MAIN for server in servers) else ""
+        return [server.name for server in servers if server.cluster == cluster]
 
     def addresses(self, *names: str) -> list[Address]:
         """Addresses of the client ports; of the main cluster's by default."""

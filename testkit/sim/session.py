@@ -313,6 +313,15 @@ class Session:
             frame = f"PUB {to} {len(payload)}\r\n".encode() + payload + b"\r\n"
         self._write(frame * times)
 
+    def stop_reading(self) -> None:
+        """Take nothing more off the connection, until `read_on`, or until there is another one."""
+        if self._connection is not None:
+            self._connection.transport.pause_reading()
+
+    def read_on(self) -> None:
+        if self._connection is not None:
+            self._connection.transport.resume_reading()
+
     async def flush(self, seconds: float = 5.0) -> None:
         """The server has read all that was sent. Raises Disconnected and TimeoutError."""
         ponged = self._loop.create_future()

@@ -62,6 +62,8 @@ async def join(deployment: Deployment, rng: Random) -> None:
     if JOINER in deployment.servers or not _members(deployment):
         return
     like = rng.choice(_members(deployment))
+    if not deployment.servers[like].cluster:
+        return  # it stands alone
     deployment.trace.add("nemesis", f"{JOINER} joins, like {like}")
     old = deployment.machines[like]
     machine = deployment.add(dataclasses.replace(deployment.servers[like], name=JOINER, ip="10.0.3.1"))

@@ -101,7 +101,9 @@ class ToldExam(Exam):
         return msg.subject, told["type"], told.get("action", ""), told.get("client", {}).get("acc") in ACCOUNTS
 
     async def _counted(self, session: Session) -> None:
-        """Requests of the account to this server, and those that were refused."""
+        """Requests of the account to one server, and those that were refused. Behind one without JetStream it would be
+        another one each time."""
+        session = await self.session("counted", self.rng.choice(self.members))
         before = (await session.api("INFO"))["api"]
         await self._refused(session, "STREAM.INFO.NOWHERE")
         await session.api("STREAM.NAMES")
