@@ -111,6 +111,14 @@ replace(MirroredStream, "_elsewhere", elsewhere)
 """,
         ),
         Plant(
+            "keys-roam", "order-and-letters", frozenset({"shared key"}),
+            "what a member may get goes to whoever asks",
+            """
+from jetcluster.consumer.owner.member_dispatch import MemberDispatch
+replace(MemberDispatch, "_line", lambda self, number: self._queue.line)
+""",
+        ),
+        Plant(
             "silent-damage", "rot-two", frozenset({"unannounced", "unhealed"}),
             "damaged records are kept to oneself, and stay",
             """

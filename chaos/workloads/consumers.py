@@ -26,8 +26,8 @@ DRAIN_WITHIN = 60.0
 class Arrivals(Inbox):
     """Knows when each message came."""
 
-    def __init__(self, client: Client, history: History) -> None:
-        super().__init__(client)
+    def __init__(self, client: Client, history: History, subject: str = "") -> None:
+        super().__init__(client, subject)
         self.times: deque[float] = deque()
         self._history = history
 
@@ -48,6 +48,10 @@ class Consumers(Workload):
     def subject(self, turn: int) -> str:
         """The subject of the messages that a turn publishes."""
         return f"{self.name}.a"
+
+    def inbox(self, client: Client) -> Arrivals:
+        """A fresh inbox for a pull."""
+        return Arrivals(client, self.history)
 
     def _jet(self, client: Client) -> Jet:
         return Jet(client, self.stream, 3, "jetcluster")
@@ -84,7 +88,7 @@ class Consumers(Workload):
     async def _pulled(self, client: Client) -> AsyncIterator[tuple[float, Msg]]:
         """The messages of one pull, with the times at which they came: one may wait here for the acks of others before
         it. Raises TimeoutError when the pull is not even ended in time."""
-        inbox = Arrivals(client, self.history)
+        inbox = self.inbox(client)
         self._jet(client).pull(CONSUMER, {"batch": BATCH, "expires": int(EXPIRES * SECOND)}, inbox=inbox)
         try:
             for _ in range(BATCH):  # a full batch ends without a status

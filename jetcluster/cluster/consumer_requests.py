@@ -25,6 +25,8 @@ from jetcluster.errors import (
     CONSUMER_NAME_EXISTS,
     CONSUMER_NOT_FOUND,
     INVALID_RESET,
+    PEER_NOT_MEMBER,
+    PEER_REMAP,
     ApiError,
     by_code,
     invalid_config,
@@ -107,6 +109,7 @@ class ConsumerRequests:
             "consumer_reset": self._reset,
             "consumer_unpin": self._unpin,
             "consumer_stepdown": self._stepdown,
+            "consumer_leave": self._leave,
         }
 
     # -- create, delete
@@ -358,11 +361,30 @@ class ConsumerRequests:
         if not able and any(placement.values()):
             raise nobody()
         if able:
-            heir = replica.consumers.policy.choose(able)
-            moves = [[state.cid, state.epoch, heir]]
-            await self._propose(replica, commands.CONSUMER_OWNER, {"moves": moves})
-            await self._started(replica, state)
+            await self._move(replica, state, able)
         return {}
+
+    async def _leave(self, replica: StreamReplica, body: Body) -> Body:
+        """Moves the consumer off a server. All replicas of its stream have its state, so only one that is to have one
+        replica has a place of its own. Raises ApiError 10040 for a server that does not have it, 10075 when it would
+        lack a replica."""
+        state = _state(replica, str(body["name"]))
+        voters, nodes, wanted = replica.group.peers, replica.known.machine.nodes, body["peer"]
+        left = next((peer for peer in voters if wanted == peer or (peer in nodes and nodes[peer].name == wanted)), None)
+        alone = state.rules.config.get("num_replicas") == 1 and replica.assignment.config["retention"] == "limits"
+        if left is None or (alone and left != state.owner):
+            raise by_code(PEER_NOT_MEMBER)
+        able = [peer for peer in replica.consumers.moves.able_peers() if peer != left]
+        if not alone or not able:
+            raise by_code(PEER_REMAP)
+        await self._move(replica, state, able)
+        return {}
+
+    async def _move(self, replica: StreamReplica, state: ConsumerState, able: list[str]) -> None:
+        """Gives the consumer to one of these servers, and waits until it has begun there."""
+        heir = replica.consumers.policy.choose(able)
+        await self._propose(replica, commands.CONSUMER_OWNER, {"moves": [[state.cid, state.epoch, heir]]})
+        await self._started(replica, state)
 
     async def _propose(self, replica: StreamReplica, kind: int, fields: Body) -> int:
         """Returns the command's outcome. Raises ApiError for a refusal, RaftError, OutcomeUnknownError."""

@@ -100,6 +100,7 @@ class MetaService:
         | stream_delete | request, account, name, gid? | removed (gid), revision |
         | stream_restored | request, account, name, gid | assignment, revision |
         | stream_move_cancel | request, account, name, revision | assignment, revision |
+        | stream_stay | request, account, name, revision, peers (from before a removal) | assignment, revision |
         | stream_peer_remove | request, account, name, peer (name or id) | assignment, revision |
         | restore_alive | gid | {} |
         | node | request, peer, name, tags, jetstream | revision |
@@ -287,6 +288,15 @@ class MetaService:
             peers = self.peers_without(old, removed)
         except ApiError as error:
             raise by_code(errors.PEER_REMAP) from error
+        return await self.set_peers(old, peers, body["request"])
+
+    async def _stream_stay(self, body: Body) -> Body:
+        """Gives a stream back the peers that it had before one was to be removed."""
+        old = self._machine.assignment(body["account"], body["name"])
+        peers = [str(peer) for peer in body["peers"]]
+        known = len(set(peers)) == len(peers) and all(peer in self._machine.nodes for peer in peers)
+        if old is None or old.revision != body["revision"] or len(peers) != old.replicas or not known:
+            raise by_code(errors.NO_RECONFIGURATION)
         return await self.set_peers(old, peers, body["request"])
 
     def peers_without(self, old: Assignment, removed: str) -> list[str]:
@@ -496,6 +506,7 @@ _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {
     "stream_delete": MetaService._stream_delete,
     "stream_restored": MetaService._stream_restored,
     "stream_move_cancel": MetaService._stream_move_cancel,
+    "stream_stay": MetaService._stream_stay,
     "stream_peer_remove": MetaService._stream_peer_remove,
     "restore_alive": MetaService._restore_alive,
     "node": MetaService._node,

@@ -28,6 +28,10 @@ FEW_MESSAGES = 6
 """Messages of one block that are cut out one by one; more as columns, if they are adjacent."""
 
 
+SPARSE = 4
+"""Where of so many messages of a block in a row one is wanted, it is cut out alone: columns are cut out whole."""
+
+
 class BlockReader:
     """The messages of one stream by sequence."""
 
@@ -87,6 +91,14 @@ class BlockReader:
             columns.seqs.extend(seqs_here)
             columns.times.extend([shift + seq for seq in seqs_here])
             low, high = seqs_here[0] - first, seqs_here[-1] - first + 1
+            if high - low > SPARSE * len(seqs_here):
+                message = batch.unpack().message
+                for seq in seqs_here:
+                    subject, block, payload = message(seq - first)
+                    columns.subjects.append(subject)
+                    columns.headers.append(block)
+                    columns.payloads.append(payload)
+                continue
             subjects, headers, payloads = batch.columns(low, high)
             if len(seqs_here) < high - low:
                 low += first

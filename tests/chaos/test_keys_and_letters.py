@@ -10,9 +10,9 @@ from chaos.checkers import judge
 from tests.chaos.test_checkers import Script
 
 
-def deliver(script: Script, workload: str, subject: str, seq: int) -> None:
+def deliver(script: Script, workload: str, subject: str, seq: int, client: str = "x") -> None:
     script.now += 0.01
-    script.history.note(workload, "deliver", "x", subject=subject, seq=seq, msg_id=f"m{seq}", count=1)
+    script.history.note(workload, "deliver", client, subject=subject, seq=seq, msg_id=f"m{seq}", count=1)
 
 
 def ordered(*deliveries: int, without: tuple[int, ...] = (), keyed: bool = True) -> list[tuple[str, int]]:
@@ -38,6 +38,30 @@ def test_a_message_before_its_turn_is_found() -> None:
     assert ordered(1, 5, 3, 2) == [("reordered", 5)]
     assert ordered(1, 3, 2, 4, without=(1,)) == [("reordered", 3)]
     assert ordered(1, 5, 3, 2, keyed=False) == []  # nobody has promised it
+
+
+@pytest.mark.parametrize(
+    ("clients", "calm", "found"),
+    [
+        ("aba", True, []),
+        ("abb", True, [("shared key", 3)]),
+        ("abb", False, []),  # members came or went
+    ],
+)
+def test_a_key_at_two_members_in_the_calm_is_found(clients: str, calm: bool, found: list[tuple[str, int]]) -> None:
+    """Messages 1 and 3 are of one key, 2 of another."""
+    script = Script()
+    script.history.note("keys", "keyed")
+    for n in range(1, 4):
+        script.write("keys", f"k{n % 2}", f"m{n}")
+    begin = script.now
+    for seq, client in enumerate(clients, 1):
+        deliver(script, "keys", f"k{seq % 2}", seq, client)
+        script.history.end(script.history.invoke("keys", "ack", client, seq=seq), "info")
+    script.now += 0.01
+    if calm:
+        script.history.note("keys", "calm", since=begin, count=2)
+    assert [(finding.kind, finding.seq) for finding in judge(script.history.events).findings] == found
 
 
 def lettered(plant: Callable[[Script], None] = lambda script: None, *, drained: bool = True) -> list[tuple[str, int]]:

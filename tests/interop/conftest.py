@@ -7,6 +7,7 @@ import pytest
 from nats.aio.client import Client as NATS
 
 from testkit.harness import ProcessCluster
+from tests.interop import builds
 
 
 @pytest.fixture
@@ -14,3 +15,18 @@ async def nc(shared: ProcessCluster) -> AsyncIterator[NATS]:
     connection = await nats.connect(shared.urls, dont_randomize=True)
     yield connection
     await connection.close()
+
+
+@pytest.fixture(scope="session")
+def go_suite(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return builds.go_suite(tmp_path_factory.mktemp("go"))
+
+
+@pytest.fixture(scope="session")
+def js_suite(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return builds.js_suite(tmp_path_factory.mktemp("js"))
+
+
+@pytest.fixture(scope="session")
+def java_member(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return builds.java_member(tmp_path_factory.mktemp("java"))

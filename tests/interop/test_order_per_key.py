@@ -14,21 +14,19 @@ import random
 import time
 
 import nats
-import nats.errors
 import pytest
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
-from nats.js.errors import APIError, ServerError
+from nats.js.errors import ServerError
 
 from testkit.harness import ProcessCluster, eventually
+from tests.interop.keyed import CONSUMER, TROUBLE, connected, keyed, order
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.long]
 
-ONE = {"jetcluster.max_ack_pending_per_subject": "1", "jetcluster.key": "token:2"}
 KEYS = 8
 MEMBERS = 5
 SECONDS = 12.0
-TROUBLE = (nats.errors.Error, APIError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 
 class Account:
@@ -56,12 +54,6 @@ class Account:
         return seq
 
 
-async def connected(cluster: ProcessCluster) -> nats.aio.client.Client:
-    servers = cluster.urls
-    random.shuffle(servers)
-    return await nats.connect(servers, max_reconnect_attempts=-1, reconnect_time_wait=0.1, connect_timeout=2)
-
-
 async def publish(cluster: ProcessCluster, account: Account, end: float) -> None:
     nc = await connected(cluster)
     js = nc.jetstream(timeout=2)
@@ -81,7 +73,7 @@ async def member(cluster: ProcessCluster, account: Account, dice: random.Random,
     while time.monotonic() < end:
         nc = await connected(cluster)
         with contextlib.suppress(*TROUBLE):
-            sub = await nc.jetstream(timeout=2).pull_subscribe_bind("C", "S")
+            sub = await nc.jetstream(timeout=2).pull_subscribe_bind(CONSUMER, "S")
             while time.monotonic() < end and dice.random() > 0.05:
                 await work(await sub.fetch(dice.choice([1, 4, 10]), timeout=0.5), account, dice)
         with contextlib.suppress(*TROUBLE):
@@ -125,41 +117,31 @@ async def trouble(cluster: ProcessCluster, dice: random.Random, end: float) -> i
 async def test_members_get_the_messages_of_each_key_in_order_through_kills(
     cluster: ProcessCluster, server: str
 ) -> None:
-    if server == "nats-server":
-        pytest.skip("nats-server has no order per key")
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     dice = random.Random(seed)
     account = Account()
-    nc = await connected(cluster)
-    js = nc.jetstream(timeout=10)
-    await js.add_stream(name="S", subjects=["s.>"], num_replicas=3)
-    config = ConsumerConfig(durable_name="C", ack_policy=AckPolicy.EXPLICIT, ack_wait=0.5, metadata=dict(ONE))
-    await js.add_consumer("S", config)
-    end = time.monotonic() + SECONDS
-    members = [member(cluster, account, random.Random(dice.random()), end) for _ in range(MEMBERS)]
-    faults, *_ = await asyncio.gather(trouble(cluster, dice, end), publish(cluster, account, end), *members)
-    assert not account.wrong, account.wrong[:5]
-    last = (await js.stream_info("S")).state.last_seq
-    sub = await js.pull_subscribe_bind("C", "S")
+    async with keyed(cluster, server, "S") as consumer:
+        await consumer.make(order(1, "token:2"), ack_wait=0.5)
+        end = time.monotonic() + SECONDS
+        members = [member(cluster, account, random.Random(dice.random()), end) for _ in range(MEMBERS)]
+        faults, *_ = await asyncio.gather(trouble(cluster, dice, end), publish(cluster, account, end), *members)
+        assert not account.wrong, account.wrong[:5]
+        sub = await consumer.js.pull_subscribe_bind(CONSUMER, "S")
 
-    async def drained() -> bool:
-        with contextlib.suppress(*TROUBLE):
-            for msg in await sub.fetch(20, timeout=0.5):
-                account.said.add(account.take(msg))
-                await msg.ack()
-        with contextlib.suppress(*TROUBLE):
-            info = await js.consumer_info("S", "C")
-            assert info.ack_floor is not None
-            return (info.num_pending, info.num_ack_pending, info.ack_floor.stream_seq) == (0, 0, last)
-        return False
+        async def drained() -> bool:
+            with contextlib.suppress(*TROUBLE):
+                for msg in await sub.fetch(20, timeout=0.5):
+                    account.said.add(account.take(msg))
+                    await msg.ack()
+            return await consumer.is_done()
 
-    await eventually(drained, 60, "everything is acked")
+        await eventually(drained, 60, "everything is acked")
+        last = await consumer.last()
     print(f"{last} stored, {faults} faults, {account.again} redeliveries")
     assert not account.wrong, account.wrong[:5]
     assert account.stored.keys() <= account.seen, sorted(account.stored.keys() - account.seen)[:5]
     assert last > 100 and faults and account.again
-    await nc.close()
 
 
 def test_the_account_can_fail() -> None:
@@ -172,35 +154,23 @@ def test_the_account_can_fail() -> None:
 
 
 async def test_the_order_is_shown_as_it_was_given_and_can_be_changed(shared: ProcessCluster, server: str) -> None:
-    if server == "nats-server":
-        pytest.skip("nats-server has no order per key")
-    async with contextlib.AsyncExitStack() as stack:
-        nc = await nats.connect(shared.urls)
-        stack.push_async_callback(nc.close)
-        js = nc.jetstream(timeout=10)
-        await js.add_stream(name="ORDER", subjects=["order.>"], num_replicas=3)
-        config = ConsumerConfig(durable_name="C", ack_policy=AckPolicy.EXPLICIT, metadata=dict(ONE))
-        info = await js.add_consumer("ORDER", config)
-        assert info.config.metadata is not None and ONE.items() <= info.config.metadata.items()
+    async with keyed(shared, server, "ORDER") as consumer:
+        config = await consumer.make(order(1, "token:2"))
+        nc, js = consumer.nc, consumer.js
         for number in range(3):
             await js.publish(f"order.a.{number}", b"")
         await js.publish("order.b", b"")
-        sub = await js.pull_subscribe_bind("C", "ORDER")
+        sub = await js.pull_subscribe_bind(CONSUMER, "ORDER")
         first = await sub.fetch(10, timeout=1)
         assert [msg.subject for msg in first] == ["order.a.0", "order.b"]
-        info = await js.consumer_info("ORDER", "C")
-        assert (info.num_pending, info.num_ack_pending) == (2, 2)
-        answer = json.loads((await nc.request("$JS.API.CONSUMER.INFO.ORDER.C", timeout=5)).data)
-        assert answer["order_per_key"] == {
-            "messages_waiting": 2,
-            "keys_waiting": 1,
-            "members": 1,
-            "spilled": 0,
-        }
+        answer = await consumer.answer()
+        assert (answer["num_pending"], answer["num_ack_pending"]) == (2, 2)
+        shown = {"messages_waiting": 2, "keys_waiting": 1, "members": 1, "spilled": 0}
+        assert answer["order_per_key"] == shown
         await first[0].ack_sync()
         (second,) = await sub.fetch(10, timeout=1)
         assert second.subject == "order.a.1"
-        del config.metadata["jetcluster.max_ack_pending_per_subject"], config.metadata["jetcluster.key"]
+        config.metadata = {}
         await js.add_consumer("ORDER", config)
         (third,) = await sub.fetch(10, timeout=1)
         assert third.subject == "order.a.2"
@@ -211,16 +181,8 @@ async def test_the_order_is_shown_as_it_was_given_and_can_be_changed(shared: Pro
         for _ in range(3):
             await js.publish("order.h", b"", headers={"Id": "7"})
         sub = await js.pull_subscribe_bind("F", "ORDER")
-        by_header = await sub.fetch(20, timeout=1)
-        assert [msg.subject for msg in by_header] == [
-            "order.a.0",
-            "order.a.1",
-            "order.a.2",
-            "order.b",
-            "order.h",
-            "order.h",
-        ]
-        bad = ConsumerConfig(durable_name="D", ack_policy=AckPolicy.ALL, metadata=dict(ONE))
+        by_header = [msg.subject for msg in await sub.fetch(20, timeout=1)]
+        assert by_header == ["order.a.0", "order.a.1", "order.a.2", "order.b", "order.h", "order.h"]
+        bad = ConsumerConfig(durable_name="D", ack_policy=AckPolicy.ALL, metadata=order(1))
         with pytest.raises(ServerError, match="requires ack policy explicit"):
             await js.add_consumer("ORDER", bad)
-        await js.delete_stream("ORDER")

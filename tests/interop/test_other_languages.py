@@ -1,4 +1,5 @@
-"""Stock clients in other languages: the suites in `go/` (nats.go) and `js/` (nats.js), on R1 and R3.
+"""Stock clients in other languages: the suites in `go/` (nats.go) and `js/` (nats.js), on R1 and R3; the order of
+messages with nats.java.
 
 They are built here; where the toolchain or its package index is missing, the reason is printed.
 """
@@ -6,48 +7,14 @@ They are built here; where the toolchain or its package index is missing, the re
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from testkit.harness import ProcessCluster, free_ports
+from testkit.client import Client
+from testkit.harness import ProcessCluster, eventually, free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.long, pytest.mark.thorough]
-HERE = Path(__file__).parent
-
-
-def build(command: list[str], folder: Path) -> None:
-    """Skips the tests when it fails: what is missing then is a toolchain or a package, not a feature of ours."""
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        pytest.skip(f"{command[0]}: {error}")
-    if done.returncode:
-        pytest.skip(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()[-300:]}")
-
-
-@pytest.fixture(scope="module")
-def go_suite(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    if go is None:
-        pytest.skip("no Go on this machine")
-    folder = tmp_path_factory.mktemp("go")
-    shutil.copytree(HERE / "go", folder, dirs_exist_ok=True)
-    build([go, "build", "-o", "suite", "."], folder)
-    return [str(folder / "suite")]
-
-
-@pytest.fixture(scope="module")
-def js_suite(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        pytest.skip("no Node.js with npm on this machine")
-    folder = tmp_path_factory.mktemp("js")
-    shutil.copytree(HERE / "js", folder, dirs_exist_ok=True)
-    build([npm, "install", "--silent", "--no-audit", "--no-fund"], folder)
-    return [node, str(folder / "suite.mjs")]
 
 
 async def run(cluster: ProcessCluster, command: list[str], replicas: int, url: str = "") -> None:
@@ -72,6 +39,36 @@ async def test_nats_go(tidy: ProcessCluster, go_suite: list[str], replicas: int)
 @pytest.mark.parametrize("replicas", [1, 3])
 async def test_nats_js(tidy: ProcessCluster, js_suite: list[str], replicas: int) -> None:
     await run(tidy, js_suite, replicas)
+
+
+@pytest.mark.parametrize("way", ["consume", "iterate", "fetch"])
+async def test_nats_java_gets_messages_in_order_though_it_has_several_requests_open(
+    tidy: ProcessCluster, java_member: list[str], way: str
+) -> None:
+    """Each request of nats.java has a reply subject of its own, and two of a client may be open."""
+    name, messages = way.upper(), 2000
+    done = await asyncio.create_subprocess_exec(*java_member, "consumer", tidy[0].url, name, "C", "0")
+    assert await done.wait() == 0
+    async with await tidy[0].connect() as client:
+        for number in range(messages):
+            client.publish(f"{name}.{number % 10}", b"m")
+        await eventually(lambda: _stored(client, name, messages), 20, "all are stored")
+    process = await asyncio.create_subprocess_exec(
+        *java_member, "member", tidy[0].url, name, "C", way, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    first: list[int] = []
+    assert process.stdin is not None and process.stdout is not None
+    async for line in process.stdout:
+        what, *rest = line.decode().split()
+        if what == "got" and rest[2] == "1":
+            first.append(int(rest[0]))
+            if len(first) == messages:
+                process.stdin.close()
+    assert await process.wait() == 0 and first == list(range(1, messages + 1))
+
+
+async def _stored(client: Client, name: str, messages: int) -> bool:
+    return bool((await client.api(f"STREAM.INFO.{name}"))["state"]["messages"] == messages)
 
 
 async def test_nats_js_over_websocket(js_suite: list[str]) -> None:

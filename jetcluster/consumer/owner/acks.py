@@ -259,7 +259,7 @@ class Acks:
             return
         if kind == NAK:
             if (keys := self._owner.selection.keys) is not None:
-                keys.queues.returned(outcome.seqs)
+                keys.returned(outcome.seqs)
             now = {seq for seq, delay in token.value if not delay}  # type: ignore[misc]
             self._again([seq for seq in outcome.seqs if seq in now])
             self._owner.selection.redelivery.changed(seq for seq in outcome.seqs if seq not in now)

@@ -131,6 +131,8 @@ class KeyOrder:
         for seq in seqs:  # one that is not stored any more has no key
             holder = NOBODY if former is None else former.holder(seq)
             self.queues.restore(seq, keys.get(seq, NO_KEY), held=entries[seq] is HELD, holder=holder)
+            if former is not None and former.is_returned(seq):
+                self.queues.returned([seq])
         if not self._loading:
             self._former = None
             self._unchecked = self.queues.restored()
@@ -240,10 +242,18 @@ class KeyOrder:
         held, self._held = sorted(self._held), []
         return DELIVER_SOME, (seqs, held)
 
-    def hold(self, seqs: Iterable[int]) -> None:
-        """Note that the only member has messages that are out, which it got once more."""
-        for seq in seqs:
-            self.queues.hold(seq, self.queues.sole)
+    def hold(self, seq: int, member: int) -> None:
+        """Note that a member gets a message once more which is out; also while the keys are being read."""
+        self.queues.hold(seq, member)
+        if self._former is not None:
+            self._former.hold(seq, member)
+
+    def returned(self, seqs: Iterable[int]) -> None:
+        """Note that members gave messages back, which are due later; also while the keys are being read."""
+        back = list(seqs)
+        self.queues.returned(back)
+        if self._former is not None:
+            self._former.returned(back)
 
     def settle(self, seqs: Iterable[int]) -> None:
         """Note that messages are settled, or no longer stored."""

@@ -133,6 +133,11 @@ class KeyQueues:
         at = self._at(seq)
         return self._next[at] if at >= 0 and self._states[at] in (_OUT, _RETURNED) else NOBODY
 
+    def is_returned(self, seq: int) -> bool:
+        """Return True for a message that is out and that its member gave back."""
+        at = self._at(seq)
+        return at >= 0 and self._states[at] == _RETURNED
+
     def returned(self, seqs: Iterable[int]) -> None:
         """Note that members gave messages back, which are due later: their keys stay taken, they are not busy."""
         for seq in seqs:

@@ -24,7 +24,7 @@ from jetcluster.store.api import Columns
 
 CHECK_NS: Final = 200_000_000
 """Time between two looks at members of which some do not ask."""
-MAX_LOOKS: Final = 20_000
+MAX_LOOKS: Final = 10_000
 """Requests examined in one turn."""
 MAX_ROUTED: Final = 4096
 """Due messages for which members are looked up in one step."""
@@ -213,7 +213,7 @@ class MemberDispatch:
         for request, indices in batch.handed.items():
             if request.member is not None:
                 for at in indices:
-                    keys.queues.hold(batch.columns.seqs[at], request.member.number)
+                    keys.hold(batch.columns.seqs[at], request.member.number)
 
     def new(self, keys: KeyOrder, want: int) -> MemberBatch | None:
         """Return new messages for the members that ask, and pass others; None when none of those that were looked at

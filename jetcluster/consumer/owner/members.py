@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
+from itertools import islice
 from typing import Final
 
 from jetcluster.consumer.owner.key_stocks import NOBODY
 from jetcluster.consumer.owner.pull_request import PullRequest
+from jetcluster.consumer.owner.shipment import UNIQUE_CHARS
 
 SLOTS: Final = 4096
 MAX_MEMBERS: Final = 256
@@ -30,10 +32,10 @@ SWEEP_NS: Final = 100_000_000
 """Minimum time between two looks for members that are gone."""
 ADMITTED_AT_ONCE: Final = 4
 """Members who come, or go, in one turn: each costs about a millisecond."""
-UNIQUE_CHARS: Final = 22
-"""Length of the unique token in an inbox, which all official clients make in one way (NUID)."""
 PROCESS_CHARS: Final = 12
 """Length of its beginning, which inboxes of one process have in common."""
+MAX_WAITING_EXAMINED: Final = 16
+"""Members of a process whose requests wait that are looked at for one that has closed its inbox nevertheless."""
 _MASK: Final = (1 << 64) - 1
 _ODD: Final = 0x9E3779B97F4A7C15
 
@@ -109,7 +111,8 @@ class KeyMembers:
     def __init__(self, has_interest: Callable[[bytes], bool]) -> None:
         self._has_interest = has_interest
         self._by_inbox: dict[bytes, Member] = {}
-        self._by_family: dict[bytes, list[Member]] = {}
+        self._by_family: dict[bytes, OrderedDict[Member, None]] = {}
+        """The members of each process, those first that have not asked for longest."""
         self._by_number: dict[int, Member] = {}
         self._arriving: dict[int, Member] = {}
         """Members without slots as yet."""
@@ -144,6 +147,7 @@ class KeyMembers:
         if member is None:
             inbox, family = names_of(reply)
             member = self._by_inbox.get(inbox) or self._successor(inbox, family) or self._new(inbox, family)
+        self._by_family[member.family].move_to_end(member)
         member.asked += 1
         member.reply = reply
         member.seen = now
@@ -152,10 +156,12 @@ class KeyMembers:
 
     def _successor(self, inbox: bytes, family: bytes) -> Member | None:
         """Return the one of a process that goes on with a fresh inbox, as its last one is closed: the first to end."""
-        found: Member | None = None
-        for member in self._by_family.get(family, ()):
-            if not member.open and (found is None or member.seen < found.seen) and not self._listens(member):
-                found = member
+        relatives = self._by_family.get(family, ())
+        closed = (member for member in relatives if not member.open and not self._listens(member))
+        found = min(closed, key=_seen, default=None)
+        if found is None:  # a client whose own clock ends a request asks again before we have ended the last one
+            waiting = islice((member for member in relatives if member.open), MAX_WAITING_EXAMINED)
+            found = next((member for member in waiting if not self._listens(member)), None)
         if found is not None:
             del self._by_inbox[found.inbox]
             self._by_inbox[inbox] = found
@@ -168,12 +174,12 @@ class KeyMembers:
             inbox = family = b""
             if inbox in self._by_inbox:
                 return self._by_inbox[inbox]
-        relatives = self._by_family.setdefault(family, [])
+        relatives = self._by_family.setdefault(family, OrderedDict())
         taken = {one.ordinal for one in relatives}
         ordinal = next(number for number in range(len(taken) + 1) if number not in taken)
         self._last_number += 1
         member = Member(self._last_number, inbox, family, ordinal)
-        relatives.append(member)
+        relatives[member] = None
         self._by_inbox[inbox] = self._by_number[member.number] = self._arriving[member.number] = member
         return member
 
@@ -242,7 +248,7 @@ class KeyMembers:
         member.gone = True
         del self._by_number[member.number], self._by_inbox[member.inbox]
         relatives = self._by_family[member.family]
-        relatives.remove(member)
+        del relatives[member]
         if not relatives:
             del self._by_family[member.family]
         if self._arriving.pop(member.number, None):
@@ -280,6 +286,10 @@ def names_of(reply: bytes) -> tuple[bytes, bytes]:
         return b"", b""
     first, last = unique[0], unique[-1]
     return b".".join(tokens[: last + 1]), b".".join([*tokens[:first], tokens[first][:PROCESS_CHARS]])
+
+
+def _seen(member: Member) -> int:
+    return member.seen
 
 
 def _mixed(number: int) -> int:

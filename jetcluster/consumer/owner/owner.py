@@ -160,9 +160,9 @@ class ConsumerOwner(DeliveryContext):
 
     def reset(self) -> None:
         """Continue from the replicated state: ops not applied yet are lost, or the consumer was reset."""
-        self.selection.reset()
-        self.burying = 0
         again = self.state.epoch == self._epoch
+        self.selection.reset(again=again)
+        self.burying = 0
         self.acks.reset(again=again)
         self._epoch = self.state.epoch
         self.delivery.reset()

@@ -16,6 +16,7 @@ from jetcluster.consumer.owner import statuses
 from jetcluster.consumer.owner.ack_subject import sized
 from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.delivery import LATE_NS, PRIORITY, REPLAY, UNREAD, Advance, Replay
+from jetcluster.consumer.owner.key_stocks import NOBODY
 from jetcluster.consumer.owner.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.owner.pull_request import PASS, WRONG_PIN, Gauge, Priority, PullRequest
 from jetcluster.consumer.owner.selection import head
@@ -147,8 +148,8 @@ class PullDispatch:
             if used:
                 shipped = columns if used == len(columns.seqs) else head(columns, used)
                 shipment = Shipment(shipped, left[:used], parts, sizes)
-                if kind == REDELIVER and selection.keys is not None and selection.keys.queues.sole:
-                    selection.keys.hold(shipped.seqs)
+                if kind == REDELIVER and selection.keys is not None:
+                    self._note_holders(selection.keys, shipment)
                 messages += used
                 size += shipment.size
                 self._ship(kind, shipment, now)
@@ -251,7 +252,7 @@ class PullDispatch:
         """Read some keys of what is out; return False while more are to be read, or a server is too old for the ops.
         It is asked before each op, as one may join at any time."""
         owner, selection = self._owner, self._owner.selection
-        if selection.redelivery.order:
+        if selection.redelivery.order and not self._must_route(keys):
             return True
         if keys.is_spent:
             selection.keys = None
@@ -268,6 +269,18 @@ class PullDispatch:
         if selection.load_keys(keys):  # else the ops in flight cause a run
             owner.run_soon()
         return False
+
+    def _must_route(self, keys: KeyOrder) -> bool:
+        """Return True when due messages wait until the keys are read, as they are for one of several members."""
+        several = self.sharing is not None and len(self.sharing.members) > 1
+        return several and not keys.loaded and keys.wish is not None and self._owner.may_order_by_key()
+
+    def _note_holders(self, keys: KeyOrder, shipment: Shipment) -> None:
+        """Note who gets messages once more that go to whoever asks."""
+        for request, indices, _ in shipment.parts:
+            member = NOBODY if request.member is None else request.member.number
+            for at in indices:
+                keys.hold(shipment.columns.seqs[at], member)
 
     def _pass(self) -> None:
         """Log that messages were passed, which wait for others of their keys."""
@@ -402,14 +415,9 @@ class PullDispatch:
         owner.submit(*op, shipment)
 
     def _send(self, shipment: Shipment, messages: list[Outgoing | None], now: int) -> None:
-        """Send the messages, then the statuses of complete requests. All messages of one reply subject go in order and
-        at once, even for several requests, since that is the order that their client sees."""
+        """Send the messages, then the statuses of complete requests."""
         bus = self._owner.bus
-        for reply, parts in shipment.by_reply().items():
-            if len(parts) == len(shipment.parts) and not parts[0][2]:
-                found = messages
-            else:
-                found = shipment.pick(parts, messages)
+        for reply, found in shipment.by_reply(messages):
             out = [message for message in found if message is not None]
             if out:
                 bus.deliver_many(reply, out)

@@ -253,10 +253,13 @@ class Selection:
         """Order per key, also while messages wait for an order that was switched off; None without it."""
         self.rewind()
 
-    def reset(self) -> None:
-        """Forget all in flight. Raises DamagedError."""
+    def reset(self, *, again: bool) -> None:
+        """Forget all in flight. `again`: no other owner has been there, so who has what is out is still known. Raises
+        DamagedError."""
         self.redelivery.reset()
         self.vanished.clear()
+        if not again:
+            self.keys = None
         self.rewind()
 
     def configured(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Final
 
 from jetcluster.consumer.owner.ack_subject import Renderer
 from jetcluster.consumer.owner.pull_request import PullRequest
@@ -13,6 +16,11 @@ from jetcluster.store.api import Columns
 
 Part = tuple[PullRequest, list[int], bytes]
 """(request, indices of its messages, pinned id or b"")"""
+Sent = tuple[bytes, Sequence[Outgoing | None]]
+"""(reply subject, messages that are sent to it at a time; None: not sent)"""
+
+UNIQUE_CHARS: Final = 22
+"""Length of the unique token in an inbox, which all official clients make in one way (NUID)."""
 
 
 class Shipment:
@@ -52,23 +60,52 @@ class Shipment:
             found[i] = message
         return found
 
-    def by_reply(self) -> dict[bytes, list[Part]]:
-        """Return the parts by reply subject; a client may have several open requests with one."""
-        found: dict[bytes, list[Part]] = {}
-        for part in self.parts:
-            found.setdefault(part[0].reply, []).append(part)
-        return found
+    def by_reply(self, messages: Sequence[Outgoing | None]) -> Iterable[Sent]:
+        """Return (reply subject, its messages) as they are to be sent. `messages` has one per index; those with a
+        pinned id get it.
 
-    def pick(self, parts: Sequence[Part], messages: Sequence[Outgoing | None]) -> list[Outgoing | None]:
-        """Return the messages of `parts` in order, with the pinned id if any. `messages` has one per index."""
-        placed = [(i, pin) for _, indices, pin in parts for i in indices]
-        if len(parts) > 1:
-            placed.sort()
-        found = ((messages[i], pin) for i, pin in placed)
-        return [pinned(message, pin) if pin and message else message for message, pin in found]
+        A client may have several open requests, with one reply subject or, as nats.java has it, with one for each
+        behind a common inbox. It gets its messages in order all the same, as by nats-server, which sends one by one."""
+        parts = self.parts
+        if len(parts) == 1 and not parts[0][2]:
+            return ((parts[0][0].reply, messages),)
+        return self._by_inbox(messages)
+
+    def _by_inbox(self, messages: Sequence[Outgoing | None]) -> Iterator[Sent]:
+        by_inbox: dict[bytes, list[Part]] = {}
+        for part in self.parts:
+            by_inbox.setdefault(inbox_of(part[0].reply), []).append(part)
+        for alike in by_inbox.values():
+            if len(alike) == 1:
+                request, indices, pin = alike[0]
+                yield request.reply, _pinned([messages[i] for i in indices], pin)
+            else:
+                yield from _in_order(alike, messages)
 
     def size_of(self, indices: Sequence[int]) -> int:
         return sum(self.sizes[i] for i in indices) if self.sizes else 0
+
+
+def inbox_of(reply: bytes) -> bytes:
+    """Return a reply subject without a last token by which a client may tell its requests apart: one that is shorter
+    than unique tokens are."""
+    inbox, _, token = reply.rpartition(b".")
+    return inbox if len(token) < UNIQUE_CHARS and b"." in inbox else reply
+
+
+def _in_order(parts: Sequence[Part], messages: Sequence[Outgoing | None]) -> Iterator[Sent]:
+    """Yield (reply subject, messages) for each run of messages that go to the same one."""
+    (reply, pin), *others = {(request.reply, pin) for request, _, pin in parts}
+    if not others:
+        yield reply, _pinned([messages[i] for i in sorted(chain.from_iterable(part[1] for part in parts))], pin)
+        return
+    placed = sorted((i, request.reply, pin) for request, indices, pin in parts for i in indices)
+    for (reply, pin), run in groupby(placed, key=itemgetter(1, 2)):
+        yield reply, _pinned([messages[i] for i, _, _ in run], pin)
+
+
+def _pinned(messages: list[Outgoing | None], pin: bytes) -> list[Outgoing | None]:
+    return [pinned(message, pin) if message else None for message in messages] if pin else messages
 
 
 def pinned(message: Outgoing, pin: bytes) -> Outgoing:

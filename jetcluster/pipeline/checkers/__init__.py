@@ -15,7 +15,7 @@ from jetcluster.pipeline.checkers import batches, consumers, fresh, keys, letter
 from jetcluster.pipeline.checkers.event import Event, Finding
 
 NO_OPERATIONS = frozenset(
-    {"stored", "fault", "leader", "drained", "mirror", "damaged", "died", "keyed", "lettered", "letter"}
+    {"stored", "fault", "leader", "drained", "mirror", "damaged", "died", "keyed", "calm", "lettered", "letter"}
 )
 """Operations reported by the run itself, not by a client."""
 

@@ -8,17 +8,17 @@ itself; an `invoke` without completion is an `info` that never ended. Fields at 
     type op workload f client subject msg_id seq expect count replica t0 t1 error wish bound applied age
 
 `f` is the operation: `publish`, `cas` (publish if the subject's last sequence is `expect`), `read` (answered by the
-leader), `direct` (by any replica), `fresh` (a read that asked for a freshness: `wish` is the consistency that holds
-for it, `expect` its `min_last_seq`, `bound` its `max_staleness`; the answer tells `applied` and `age`), `batch`
-(`count` messages, `seq` of the last), `deliver` (the `count`-th delivery came at `t0`), `ack` (confirmed; `info`: sent
-without waiting for that), `term` (a client terminated a message), `keyed` (the workload's consumer keeps the order per
-subject), `lettered` (it has dead letters), `letter` (one of them, of the message `seq`, after `count` of at most
-`expect` deliveries, `error` is the reason), `drained` (a consumer or a mirror had nothing left to get), `mirror` (this
-workload's stream mirrors the one of workload `subject`), `stored` (one message of `replica` after the run; seq 0 only
-marks the replica as read), and of the run itself `fault` (`workload` is its kind, `subject` its name, `error` the
-details) and `leader` (`replica` leads the workload's stream; none: unknown). Readers skip unknown kinds, as more may
-come. `msg_id` is the value: unique per write, and the payload. A read without a result has seq 0. Times are seconds of
-one monotonic clock since the run began.
+leader), `direct` (by any replica), `fresh` (a read that asked for a freshness: `wish` is the consistency that holds for
+it, `expect` its `min_last_seq`, `bound` its `max_staleness`; the answer tells `applied` and `age`), `batch` (`count`
+messages, `seq` of the last), `deliver` (the `count`-th delivery came at `t0`), `ack` (confirmed; `info`: sent without
+waiting for that), `term` (a client terminated a message), `keyed` (the workload's consumer keeps the order per
+subject), `calm` (from `t0` to `t1` `count` members shared the subjects, and none came or went), `lettered` (it has dead
+letters), `letter` (one of them, of the message `seq`, after `count` of at most `expect` deliveries, `error` is the
+reason), `drained` (a consumer or a mirror had nothing left to get), `mirror` (this workload's stream mirrors the one of
+workload `subject`), `stored` (one message of `replica` after the run; seq 0 only marks the replica as read), and of the
+run itself `fault` (`workload` is its kind, `subject` its name, `error` the details) and `leader` (`replica` leads the
+workload's stream; none: unknown). Readers skip unknown kinds, as more may come. `msg_id` is the value: unique per
+write, and the payload. A read without a result has seq 0. Times are seconds of one monotonic clock since the run began.
 """
 
 from __future__ import annotations
@@ -97,9 +97,10 @@ def operations(events: Iterable[Event]) -> Iterator[Event]:
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """`kind`: lost, skipped, duplicated, redelivered, double cas, stale, phantom, moved, reordered, gap, diverged,
-    broken batch, wrong value, own write, wrong age, refused, outage, kept leading, moved leader, minority ack, expired,
-    kept, fired early, not fired, unannounced, false alarm, died, or unhealed: the cluster did not recover."""
+    """`kind`: lost, skipped, duplicated, redelivered, double cas, stale, phantom, moved, reordered, shared key, gap,
+    diverged, broken batch, wrong value, own write, wrong age, refused, outage, kept leading, moved leader, minority
+    ack, expired, kept, fired early, not fired, unannounced, false alarm, died, or unhealed: the cluster did not
+    recover."""
 
     kind: str
     workload: str

@@ -2,6 +2,7 @@
 
 - reordered: a message was delivered although one before it in its subject had not been acked: no client had even sent
   an ack. That is also what a second owner of a subject would look like.
+- shared key: while the members stayed (`calm`) messages of one subject came to two of them.
 
 A delivery that was under way may come late, and an ack may be sent meanwhile: then the checker sees less, never too
 much.
@@ -29,8 +30,20 @@ def check(ops: Sequence[Event]) -> list[Finding]:
             if op.seq and (op.f == "deliver" or (op.f == "publish" and op.type == "ok")):
                 places.setdefault(op.subject, set()).add(op.seq)
         for subject, seqs in places.items():
-            found += _subject(sorted(seqs), [op for op in mine if op.f == "deliver" and op.subject == subject], acks)
+            delivered = [op for op in mine if op.f == "deliver" and op.subject == subject]
+            found += _subject(sorted(seqs), delivered, acks)
+            found += [one for calm in mine if calm.f == "calm" for one in _members(calm, delivered)]
     return found
+
+
+def _members(calm: Event, delivered: Sequence[Event]) -> list[Finding]:
+    """`delivered`: of one subject. The first one that came to another member than those before it."""
+    during = [op for op in delivered if calm.t0 <= op.t0 <= calm.t1]
+    for op in during:
+        if op.client != during[0].client:
+            text = f"{op.seq} of {op.subject} came to {op.client}, those before it to {during[0].client}"
+            return [Finding("shared key", op.workload, text, op.t0, op.msg_id, op.seq)]
+    return []
 
 
 def _subject(seqs: list[int], delivered: Sequence[Event], acks: dict[int, float]) -> list[Finding]:

@@ -1,6 +1,8 @@
 // A client suite in Go: what stock nats.go does with streams, consumers, buckets and objects, each step checked.
 //
 //	go run . nats://127.0.0.1:4222 REPLICAS
+//
+// With other words it is a member of a consumer with order per key (member.go).
 package main
 
 import (
@@ -32,6 +34,12 @@ func expect(ok bool, what string, values ...any) {
 }
 
 func main() {
+	if len(os.Args) == 6 {
+		map[string]func(url, name, consumer, how string){
+			"consumer": keyedConsumer, "member": beMember,
+		}[os.Args[1]](os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+		return
+	}
 	url := os.Args[1]
 	replicas, _ = strconv.Atoi(os.Args[2])
 	nc, err := nats.Connect(url)

@@ -244,6 +244,25 @@ async def test_stepdown() -> None:
 
 
 @virtual_time
+async def test_a_consumer_leaves_a_server() -> None:
+    async with Cluster("ABCD") as cluster:
+        await filled(cluster, 3)
+        await consumer(cluster["A"], "one", num_replicas=1)
+        await consumer(cluster["A"], "all")
+        home = owner(cluster, "one")
+        assert await ask(cluster["B"], "S", "consumer_leave", name="one", peer=home.name) == {}
+        away = owner(cluster, "one")
+        assert away is not home
+        (outside,) = [node.name for node in cluster if not node.has("S")]
+        for name, peer, err_code in (
+            ("one", outside, 10040), ("one", home.name, 10040), ("all", away.name, 10075), ("none", away.name, 10014),
+        ):  # fmt: skip
+            with pytest.raises(ApiError) as refused:
+                await ask(cluster["B"], "S", "consumer_leave", name=name, peer=peer)
+            assert refused.value.err_code == err_code
+
+
+@virtual_time
 async def test_info_tells_since_when_the_owner_owns_it() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)

@@ -305,6 +305,22 @@ async def test_another_node_takes_the_place_of_a_removed_peer() -> None:
     assert await refused(peer=spare) == 10075  # nobody is there to come
 
 
+async def test_a_removal_that_is_under_way_is_taken_back() -> None:
+    leader = Leader(4)
+    before = Assignment.from_dict((await leader.create("S", num_replicas=3))["assignment"])
+    body = {"request": "r", "account": "A", "name": "S"}
+    removed = (await leader.service.handle("stream_peer_remove", {**body, "peer": before.peers[1]}))["assignment"]
+    back = {**body, "request": "b", "revision": removed["revision"], "peers": list(before.peers)}
+    for wrong in (
+        {"name": "T"}, {"revision": before.revision}, {"peers": list(before.peers[:2])},
+        {"peers": [before.peers[0]] * 3}, {"peers": [*before.peers[:2], "nobody"]},
+    ):  # fmt: skip
+        with pytest.raises(ApiError) as caught:
+            await leader.service.handle("stream_stay", {**back, **wrong})
+        assert caught.value.err_code == 10129
+    assert (await leader.service.handle("stream_stay", back))["assignment"]["peers"] == list(before.peers)
+
+
 async def test_a_single_replica_that_is_gone_is_not_replaced_by_an_empty_one() -> None:
     leader = Leader(2)
     (peer,) = (await leader.create("S"))["assignment"]["peers"]

@@ -8,6 +8,7 @@ import pytest
 
 from jetcluster.consumer.owner import key_order, member_dispatch
 from jetcluster.consumer.owner.member_dispatch import MemberDispatch
+from jetcluster.store.batch import Batch
 from tests.unit.consumer.key_rig import rig
 from tests.unit.consumer.members_rig import A, B, C, ask, keys_of, messages, sharing, subjects
 from tests.unit.consumer.rig import SECOND
@@ -21,6 +22,55 @@ def test_a_turn_ends_when_many_requests_were_looked_at(monkeypatch: pytest.Monke
     ask(r, *[inbox("a")] * 30, batch=1)
     r.publish(*subjects(60))
     assert sorted(a.seqs + b.seqs) == list(range(1, 61))
+
+
+def test_no_turn_looks_at_more_requests_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New messages, redeliveries, and messages for a thousand requests of clients that went."""
+    monkeypatch.setattr(member_dispatch, "MAX_LOOKS", 200)
+    r = rig(max_ack_pending=10_000, max_waiting=10_000)
+    names = [inbox(f"m{number}") for number in range(20)]
+    for _ in range(100):
+        ask(r, *names, batch=1)
+    looks: list[int] = []
+    backlog, begin = r.bus.backlog, MemberDispatch.begin
+
+    def counted(subject: bytes) -> int:
+        looks[-1] += 1
+        return backlog(subject)
+
+    def begun(self: MemberDispatch, keys: Any, now: int) -> bool:
+        looks.append(0)
+        return begin(self, keys, now)
+
+    monkeypatch.setattr(r.bus, "backlog", counted)
+    monkeypatch.setattr(MemberDispatch, "begin", begun)
+    r.publish(*subjects(500))
+    boxes = [r.bus.inboxes[name] for name in names]
+    first = [frame for box in boxes for frame in messages(box)]
+    for frame in first:
+        r.ack(frame, b"-NAK")
+    assert len(first) == 500 and sum(len(box.seqs) for box in boxes) == 1000
+    r.bus.inboxes.clear()
+    r.publish(*[b"t.%d" % number for number in range(500)])
+    r.advance(31)
+    assert r.pull.queue.size < 100 and max(looks) == 200 and sum(looks) > 1900
+
+
+def test_due_messages_of_many_members_are_read_one_by_one_from_their_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    r = rig(max_ack_pending=10_000, ack_wait=5 * SECOND)
+    boxes = ask(r, *[inbox(f"m{number}") for number in range(20)], batch=100)
+    r.publish(*subjects(1000))
+    ask(r, *[inbox(f"m{number}") for number in range(20)], batch=100)
+    cut: list[int] = []
+    columns = Batch.columns
+
+    def noted(self: Batch, low: int, high: int) -> Any:
+        cut.append(high - low)
+        return columns(self, low, high)
+
+    monkeypatch.setattr(Batch, "columns", noted)
+    r.advance(5.1)
+    assert sum(len(box.seqs) for box in boxes) == 2000 and sum(cut) < 4000, "not the whole block for each"
 
 
 @pytest.mark.parametrize("again", [False, True])

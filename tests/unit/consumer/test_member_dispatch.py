@@ -452,3 +452,67 @@ def test_a_new_reading_of_the_keys_knows_who_has_what() -> None:
     r.settle()
     r.publish(*subjects(40))
     assert len(a.seqs) + len(b.seqs) == 80, "each is with the member of its key"
+
+
+def test_due_messages_go_to_their_members_after_ops_were_lost() -> None:
+    r = rig(max_ack_pending_per_subject=2, ack_wait=SECOND)
+    a, b = ask(r, A, B, batch=400)
+    r.publish(*subjects(40))
+    share = keys_of(a, r), keys_of(b, r)
+    r.hold = True
+    r.advance(1.1)
+    r.lose()
+    r.release()
+    assert len(a.seqs) + len(b.seqs) == 80 and (keys_of(a, r), keys_of(b, r)) == share
+    r.publish(*subjects(40))
+    assert len(a.seqs) + len(b.seqs) == 120 and (keys_of(a, r), keys_of(b, r)) == share
+
+
+def test_a_redelivery_before_the_keys_are_read_is_known_after_it() -> None:
+    r = rig(max_ack_pending_per_subject=2, ack_wait=10 * SECOND)
+    a, b = ask(r, A, B, batch=400)
+    r.publish(*subjects(40))
+    of_b = keys_of(b, r)
+    b.clear()
+    r.owner.may_order_by_key = lambda: False
+    r.owner.selection.renew_keys()
+    r.advance(10.1)
+    moved = keys_of(a, r) & of_b
+    assert moved, "a server is too old: whoever asks gets them"
+    again = keys_of(b, r)
+    b.clear()
+    r.owner.may_order_by_key = lambda: True
+    r.advance(2.0)
+    r.publish(*subjects(40))
+    assert keys_of(b, r) <= of_b & again, "what another one has of a key is not settled yet"
+    for frame in messages(a):
+        r.ack(frame)
+    assert keys_of(b, r) == of_b
+
+
+def test_what_was_given_back_makes_nobody_busy_after_a_new_reading_of_the_keys() -> None:
+    r = rig(ack_wait=600 * SECOND)
+    a, b = ask(r, A, B)
+    r.publish(*subjects(40))
+    for frame in messages(a):
+        r.ack(frame, b'-NAK {"delay": 300000000000}')
+    for frame in messages(b):
+        r.ack(frame)
+    r.owner.selection.renew_keys()
+    r.woken = True
+    r.settle()
+    assert r.owner.selection.keys is not None and not r.owner.selection.keys.queues.busy
+
+
+def test_who_has_what_is_not_known_once_another_owner_was_there() -> None:
+    r = rig(max_ack_pending_per_subject=2)
+    a, b = ask(r, A, B)
+    r.publish(*subjects(10))
+    r.state.epoch += 1
+    r.lose()
+    r.settle()
+    r.publish(*subjects(10))
+    assert len(a.seqs) + len(b.seqs) == 10
+    for frame in messages(a) + messages(b):
+        r.ack(frame)
+    assert len(a.seqs) + len(b.seqs) == 20

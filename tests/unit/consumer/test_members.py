@@ -102,6 +102,28 @@ def test_a_fresh_inbox_goes_on_for_the_one_that_is_closed() -> None:
     assert len(c.members) == 4
 
 
+def test_a_fresh_inbox_goes_on_for_a_closed_one_whose_request_has_not_ended_yet() -> None:
+    c = Clients()
+    first, _ = c.ask(inbox("a", 1))
+    second, request = c.ask(inbox("a", 2))
+    c.update()
+    c.listening.discard(inbox("a", 2))
+    assert c.ask(inbox("a", 3))[0] is second and not c.update(), "the client's clock was ahead of ours"
+    c.end(second, request)
+    assert second.open == 1 and c.wait(3) == [] and len(c.members) == 2
+    assert c.ask(inbox("a", 4))[0] not in (first, second), "both listen"
+
+
+def test_of_many_members_of_a_process_some_are_looked_at_for_a_closed_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_EXAMINED", 3)
+    c = Clients()
+    asked = [c.ask(inbox("a", number))[0] for number in range(6)]
+    c.listening.discard(inbox("a", 3))
+    assert c.ask(inbox("a", 7))[0] not in asked, "three were looked at"
+    c.ask(inbox("a", 0))
+    assert c.ask(inbox("a", 8))[0] is asked[3], "those first that have not asked for longest"
+
+
 def test_unknown_inboxes_count_as_one() -> None:
     c = Clients()
     assert c.ask(b"in")[0] is c.ask(b"other.box")[0] and len(c.members) == 1

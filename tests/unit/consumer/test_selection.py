@@ -120,7 +120,7 @@ def test_reset_goes_back_to_the_state() -> None:
     selection = rig_of(*[b"a"] * 5).owner.selection
     taken(selection, 3)
     selection.in_flight += 3
-    selection.reset()
+    selection.reset(again=True)
     assert selection.in_flight == 0 and taken(selection, 2) == ([1, 2], [4, 3])
 
 

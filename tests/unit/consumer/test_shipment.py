@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jetcluster.consumer.owner.ack_subject import Renderer, prefix
 from jetcluster.consumer.owner.pull_request import PullRequest
-from jetcluster.consumer.owner.shipment import Shipment, pinned
+from jetcluster.consumer.owner.shipment import Part, Shipment, inbox_of, pinned
 from jetcluster.consumer.state.turn import SentMessages
+from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
 
 COLUMNS = Columns([5, 3, 9], [50, 30, 90], [b"a", b"b", b"c"], [b"", b"", b""], [b"1", b"22", b"333"])
+JAVA = b"_INBOX.v6llSXvXI4QD4NA4gS3KrI"
 RENDERER = Renderer(prefix(b"S", b"C"))
 
 
@@ -49,13 +53,48 @@ def test_the_pin_joins_the_headers() -> None:
     )
 
 
+Sent = list[tuple[bytes, list[bytes | None]]]
+
+
+def sent(*parts: Part, lost: int | None = None) -> Sent:
+    """(reply subject, payloads) in the order of sending; b"id" before those with a pinned id."""
+    made = Shipment(COLUMNS, [4, 4, 4], list(parts))
+    messages: list[Outgoing | None] = list(made.first(RENDERER, 1))
+    if lost is not None:
+        messages[lost] = None
+    return [(reply, [None if one is None else (b"id" if one[2] else b"") + one[3] for one in found])
+            for reply, found in made.by_reply(messages)]  # fmt: skip
+
+
 def test_messages_of_one_reply_subject_in_order() -> None:
-    made = shipment()
-    messages = made.first(RENDERER, 1)
-    (parts,) = made.by_reply().values()
-    assert len(parts) == 2 and made.pick(parts, messages) == messages
-    assert made.pick(parts[:1], messages) == [messages[0], messages[2]]
-    request = PullRequest(b"r")
-    both = [(request, [0, 2], b"id"), (PullRequest(b"r"), [1], b"")]
-    found = made.pick(both, [messages[0], messages[1], None])
-    assert [message and b"Nats-Pin-Id" in message[2] for message in found] == [True, False, None]
+    a, again, b = PullRequest(b"r"), PullRequest(b"r"), PullRequest(b"s")
+    assert sent((a, [0, 1, 2], b"")) == [(b"r", [b"1", b"22", b"333"])]
+    assert sent((a, [0, 2], b""), (again, [1], b"")) == [(b"r", [b"1", b"22", b"333"])]
+    assert sent((a, [0, 2], b""), (b, [1], b"")) == [(b"r", [b"1", b"333"]), (b"s", [b"22"])]
+    assert sent((a, [0, 1, 2], b"id"), lost=1) == [(b"r", [b"id1", None, b"id333"])]
+    assert sent((a, [0, 2], b"id"), (again, [1], b"")) == [(b"r", [b"id1"]), (b"r", [b"22"]), (b"r", [b"id333"])]
+
+
+def test_messages_of_one_inbox_in_order_where_each_request_has_a_token_of_its_own() -> None:
+    one, two = PullRequest(JAVA + b".1"), PullRequest(JAVA + b".2")
+    assert sent((one, [0, 2], b""), (two, [1], b"")) == [
+        (JAVA + b".1", [b"1"]),
+        (JAVA + b".2", [b"22"]),
+        (JAVA + b".1", [b"333"]),
+    ]
+    other = PullRequest(b"_INBOX.v6llSXvXI4QD4NA4gS3KpV")
+    assert sent((other, [0, 2], b""), (two, [1], b"")) == [(other.reply, [b"1", b"333"]), (JAVA + b".2", [b"22"])]
+
+
+@pytest.mark.parametrize(
+    ("reply", "inbox"),
+    [
+        (JAVA + b".17", JAVA),
+        (JAVA, JAVA),
+        (b"r", b"r"),
+        (b"my.box.17", b"my.box"),
+        (JAVA + b".v6llSXvXI4QD4NA4gS3KpV", JAVA + b".v6llSXvXI4QD4NA4gS3KpV"),
+    ],
+)
+def test_an_inbox_is_the_reply_subject_without_the_token_of_a_request(reply: bytes, inbox: bytes) -> None:
+    assert inbox_of(reply) == inbox

@@ -41,6 +41,13 @@ def test_every_way_of_reading_gives_the_same_messages(cached: bool) -> None:
     assert reader.get(3) is reader.get(0) is reader.get(139) is None
 
 
+def test_a_few_messages_of_a_large_block_are_cut_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = Shelf(900)
+    asked = [7, 300, 301, 899]
+    monkeypatch.setattr(Batch, "columns", None)
+    assert rows(shelf.reader.read_columns(asked)) == [shelf.messages[seq] for seq in asked]
+
+
 def test_a_portion_has_about_so_many_bytes_and_one_message_at_least() -> None:
     shelf = Shelf(50, 50)
     seqs = range(1, 101)
