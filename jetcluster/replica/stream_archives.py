@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, TypeVar
 
 from jetcluster.budget import LoopBudget, Steps
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.consumer.state import archived
 from jetcluster.consumer.state.creation import following
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.errors import by_code
 from jetcluster.model import consumer_rules
-from jetcluster.model.codec import dumps
+from jetcluster.model.codec import dumps, encoding
 from jetcluster.protocol import stream_archive
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.records import dataclass
@@ -27,15 +28,21 @@ from jetcluster.store import block_reader
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.log import commands
 from jetcluster.stream.read.msg_get import state_object
-from jetcluster.stream.rules import RESTORING
+from jetcluster.stream.rules import RESTORING, StreamRules
 
 Body = dict[str, Any]
+T = TypeVar("T")
 
 MAX_OPEN = 16
 """Archives in progress on a node; each pins a view of its data store."""
 IDLE_SECONDS = 30.0
 """Time without a request after which an archive is dropped: its asker may have died, or asks the next leader."""
 PIECE_BYTES = 512 * 1024
+MAX_EXACT_BYTES = stream_archive.MAX_CONSUMERS_BYTES // 4 * 3
+"""Bytes of the consumers that are archived with what is pending; the rest of what a restore takes is for the others,
+which begin at their ack floors."""
+MIN_PENDING_BYTES = 40
+"""Bytes of a pending message in an archive, at least, beside messages that wait for others of their key."""
 PROPOSE_SECONDS = 4.0
 _FAILED = 10064
 
@@ -82,8 +89,8 @@ class StreamArchives:
         key = self._rng.token(8).hex()
         # nats-server ignores unknown fields; a restore without a configuration of its own takes this one.
         config = {name: value for name, value in replica.assignment.config.items() if name != RESTORING}
-        pieces = _pieces({**state, "config": config}, consumers, ts, messages)
-        self._open[key] = _Open(gid, pieces, self._clock.monotonic())
+        parts = _parts({**state, "config": config}, consumers, replica.machine.rules, ts, messages)
+        self._open[key] = _Open(gid, _pieces(parts), self._clock.monotonic())
         if not self._watched:
             self._watched = True
             self._timers.call_later(IDLE_SECONDS, self._look)
@@ -145,20 +152,9 @@ class StreamArchives:
         return {"stored": result}
 
 
-def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
-    """The clients' consumers as entries of an archive: (name, content)."""
-    rules = replica.machine.rules
-    return [
-        (
-            stream_archive.CONSUMER_PREFIX + state.name.encode(),
-            {
-                "config": consumer_rules.shown(following(state.rules.config, rules), versions=False),
-                "state": archived.encode(state),
-            },
-        )
-        for state in replica.consumers.table.by_cid.values()
-        if not state.rules.direct
-    ]
+def _consumers(replica: StreamReplica) -> list[ConsumerState]:
+    """The clients' consumers as they are now."""
+    return [archived.frozen(state) for state in replica.consumers.table.by_cid.values() if not state.rules.direct]
 
 
 def _next_of(pieces: Iterator[bytes]) -> Steps[bytes]:
@@ -170,23 +166,57 @@ def _next_of(pieces: Iterator[bytes]) -> Steps[bytes]:
     return b""
 
 
-def _pieces(
-    state: Mapping[str, Any], consumers: list[tuple[bytes, Body]], ts: int, blocks: Iterator[list[Any]]
+def _pieces(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the bytes of all parts in pieces of PIECE_BYTES, which fit an answer whatever the parts are; an empty one
+    is a pause."""
+    pending = bytearray()
+    for part in parts:
+        pending += part
+        full = len(pending) // PIECE_BYTES * PIECE_BYTES
+        for at in range(0, full, PIECE_BYTES):
+            yield bytes(pending[at : at + PIECE_BYTES])
+        del pending[:full]
+        yield b""
+    yield bytes(pending)
+
+
+def _parts(
+    state: Mapping[str, Any], consumers: list[ConsumerState], rules: StreamRules, ts: int, blocks: Iterator[list[Any]]
 ) -> Iterator[bytes]:
-    """Yield the archive in pieces of about PIECE_BYTES; an empty one is a pause."""
+    """Yield the archive in parts, each of the work of a step."""
     encode = stream_archive.encode
-    pending = [stream_archive.MAGIC, encode(stream_archive.STATE_NAME, ts, 0, b"", dumps(state))]
-    pending += [encode(name, ts, 0, b"", dumps(content)) for name, content in consumers]
-    size = 0
+    yield stream_archive.MAGIC + encode(stream_archive.STATE_NAME, ts, 0, b"", dumps(state))
+    yield from _consumer_parts(consumers, rules, ts)
     for block in blocks:
-        for seq, at, subject, headers, payload in block:
-            entry = encode(subject, at, seq, headers, payload)
-            pending.append(entry)
-            size += len(entry)
-        if size >= PIECE_BYTES:
-            yield b"".join(pending)
-            pending, size = [], 0
+        yield b"".join(encode(subject, at, seq, headers, payload) for seq, at, subject, headers, payload in block)
+    yield stream_archive.END
+
+
+def _consumer_parts(consumers: list[ConsumerState], rules: StreamRules, ts: int) -> Iterator[bytes]:
+    """Yield an entry for each, none larger than restores take; those that have no room begin at their ack floor."""
+    room = MAX_EXACT_BYTES
+    for consumer in consumers:
+        name = stream_archive.CONSUMER_PREFIX + consumer.name.encode()
+        config = consumer_rules.shown(following(consumer.rules.config, rules), versions=False)
+        entry = b""
+        if len(consumer.pending) * MIN_PENDING_BYTES <= stream_archive.MAX_CONSUMER_BYTES:
+            content = {"config": config, "state": (yield from _in_parts(archived.encoding(consumer)))}
+            short = len(consumer.pending) <= archived.ENTRIES_PER_STEP
+            entry = dumps(content) if short else (yield from _in_parts(encoding(content)))
+        size = len(name) + len(entry) + stream_archive.CONSUMER_OVERHEAD_BYTES
+        if not entry or size > min(room, stream_archive.MAX_CONSUMER_BYTES):
+            entry = dumps({"config": config, "state": archived.at_floor(consumer)})
         else:
+            room -= size
+        yield stream_archive.encode(name, ts, 0, b"", entry)
+
+
+def _in_parts(steps: Steps[T]) -> Generator[bytes, None, T]:
+    """Yield an empty part for each step."""
+    try:
+        while True:
+            next(steps)
             yield b""
-    pending.append(stream_archive.END)
-    yield b"".join(pending)
+    except StopIteration as stop:
+        found: T = stop.value
+        return found

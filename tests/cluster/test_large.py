@@ -1,4 +1,5 @@
-"""Messages far above the default `max_payload`, up to what the configuration allows: one Raft entry, one mesh frame."""
+"""Messages far above the default `max_payload`, up to what the configuration allows: one Raft entry, one mesh frame.
+And consumers with more pending messages than a frame has room for."""
 
 from __future__ import annotations
 
@@ -73,3 +74,43 @@ async def test_long_messages_are_archived_and_restored_through_another_node(
             await restored(client, "S", chunks)
             again = await client.request("$JS.API.DIRECT.GET.S", b'{"seq":1}', within=20.0)
             assert again.data == payload
+
+
+async def test_much_that_is_pending_is_archived_and_restored_through_another_node(
+    tmp_path: Path, server: str, durable: str
+) -> None:
+    count, names = 45_000, [f"c{n}" for n in range(6)]  # as JSON in base64 more than a frame has
+    async with ProcessCluster(3, server, root=tmp_path / "nodes", config=durable) as cluster:
+        async with await cluster[0].connect() as client:
+            await create_stream(client, "S", ["s"], 1)
+        leader = await cluster.stream_leader("S")
+        asked = next(node for node in cluster.nodes if node is not leader)
+        async with await asked.connect() as client:
+            for _ in range(count // 1000):
+                for _ in range(1000):
+                    client.publish("s", b"")
+                await client.flush(30.0)
+
+            async def pending(field: str, name: str) -> bool:
+                return (await client.api(f"CONSUMER.INFO.S.{name}", within=20.0)).get(field) == count
+
+            for name in names:
+                wanted = {
+                    "durable_name": name,
+                    "ack_policy": "explicit",
+                    "ack_wait": 3600 * 10**9,
+                    "max_ack_pending": -1,
+                }
+                body = {"stream_name": "S", "config": wanted}
+                assert "error" not in await client.api(f"CONSUMER.DURABLE.CREATE.S.{name}", body)
+                await eventually(lambda name=name: pending("num_pending", name), 60, f"{name}: messages", leader)
+                sid = client.subscribe(f"to.{name}", lambda msg: None)
+                pull = json.dumps({"batch": count}).encode()
+                client.publish(f"$JS.API.CONSUMER.MSG.NEXT.S.{name}", pull, f"to.{name}".encode())
+                await eventually(lambda name=name: pending("num_ack_pending", name), 60, f"{name}: deliveries", leader)
+                client.unsubscribe(sid)
+            chunks = await archived(client, "S", 120.0)
+            assert "error" not in await client.api("STREAM.DELETE.S")
+            assert "error" not in await restored(client, "S", chunks, within=120.0)
+            for name in names:
+                await eventually(lambda name=name: pending("num_ack_pending", name), 60, f"{name}: restored", leader)

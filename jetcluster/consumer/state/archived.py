@@ -19,12 +19,13 @@ state is beside that, under `jetcluster`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 from jetcluster.budget import Steps, at_once
-from jetcluster.consumer.state.letters import MAX_LETTERS, MAX_TEXT_BYTES, REASONS, Letter
-from jetcluster.consumer.state.pending import HELD, NEVER
+from jetcluster.consumer.state.letters import MAX_LETTERS, MAX_TEXT_BYTES, REASONS, Letter, WaitingLetters
+from jetcluster.consumer.state.pending import HELD, NEVER, PendingSet
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.log.commands import CommandError
@@ -48,12 +49,27 @@ _OWN: Final = "jetcluster"
 Fields = dict[str, Any]
 
 
+def frozen(state: ConsumerState) -> ConsumerState:
+    """Return what `encoding` reads of `state` as it is now."""
+    found = copy(state)
+    found.unacked = PendingSet()
+    found.unacked.entries, found.unacked.held = state.pending.copy(), state.unacked.held
+    found.letters = WaitingLetters()
+    found.letters.by_seq = state.letters.by_seq.copy()
+    return found
+
+
 def encode(state: ConsumerState) -> Fields:
-    """Return the `state` of an archive's entry."""
-    exact = _encode(state)
+    """Run all steps of `encoding`."""
+    return at_once(encoding(state))
+
+
+def encoding(state: ConsumerState) -> Steps[Fields]:
+    """Return the `state` of an archive's entry, in steps; the caller must not change `state` between them."""
+    exact = yield from _encoding(state)
     if not state.by_key and not state.letters:
         return exact
-    letters = {"letters": list(_letters(state)), "created": state.created} if state.letters else {}
+    letters = _kept_letters(state)
     if not state.by_key:
         return {**exact, _OWN: exact | letters}
     entries = state.pending
@@ -61,6 +77,18 @@ def encode(state: ConsumerState) -> Fields:
     floor = exact["ack_floor"]
     shown = {"delivered": floor, "ack_floor": floor} if held else exact
     return {**shown, _OWN: {**exact, "by_key": True} | ({"held": held} if held else {}) | letters}
+
+
+def at_floor(state: ConsumerState) -> Fields:
+    """Return the `state` of an archive's entry where it begins again at its ack floor, as with too much pending."""
+    floor = {"consumer_seq": state.floor_cseq, "stream_seq": state.floor_sseq}
+    shown: Fields = {"delivered": floor, "ack_floor": floor}
+    own = ({"by_key": True} if state.by_key else {}) | _kept_letters(state)
+    return {**shown, _OWN: {**shown, **own}} if own else shown
+
+
+def _kept_letters(state: ConsumerState) -> Fields:
+    return {"letters": list(_letters(state)), "created": state.created} if state.letters else {}
 
 
 def _letters(state: ConsumerState) -> Iterator[list[int | str]]:
@@ -75,21 +103,23 @@ def _size(text: str) -> int:
     return len(encode_basestring_ascii(text)) - len('""')
 
 
-def _encode(state: ConsumerState) -> Fields:
+def _encoding(state: ConsumerState) -> Steps[Fields]:
     found: Fields = {
         "delivered": {"consumer_seq": state.delivered_cseq, "stream_seq": state.delivered_sseq},
         "ack_floor": {"consumer_seq": state.floor_cseq, "stream_seq": state.floor_sseq},
     }
-    entries = state.pending
-    if len(state.unacked):
-        wait = state.rules.wait_after
-        found["pending"] = {
-            str(seq): {"Sequence": entry.cseq, "Timestamp": _delivered(entry.due, wait(entry.deliveries), state)}
-            for seq, entry in entries.items()
-            if entry is not HELD
-        }
-    again = {str(seq): entry.deliveries - 1 for seq, entry in entries.items() if entry.deliveries > 1}
-    return {**found, "redelivered": again} if again else found
+    pending: Fields = {}
+    again: Fields = {}
+    wait = state.rules.wait_after
+    for number, (seq, entry) in enumerate(state.pending.items(), 1):
+        if entry is not HELD:
+            due = _delivered(entry.due, wait(entry.deliveries), state)
+            pending[str(seq)] = {"Sequence": entry.cseq, "Timestamp": due}
+            if entry.deliveries > 1:
+                again[str(seq)] = entry.deliveries - 1
+        if number % ENTRIES_PER_STEP == 0:
+            yield
+    return found | ({"pending": pending} if pending else {}) | ({"redelivered": again} if again else {})
 
 
 def decode(found: Mapping[str, Any]) -> Fields:

@@ -25,7 +25,7 @@ async def ask(client: Client, subject: str, body: Any = None) -> dict[str, Any]:
     return (await client.request(f"$JS.API.{subject}", payload, 8.0)).json()
 
 
-async def archived(client: Client, stream: str) -> list[bytes]:
+async def archived(client: Client, stream: str, within: float = 10.0) -> list[bytes]:
     got: list[bytes] = []
     done = asyncio.Event()
 
@@ -39,16 +39,18 @@ async def archived(client: Client, stream: str) -> list[bytes]:
 
     sid = client.subscribe("deliver.here", take)
     assert "error" not in await ask(client, f"STREAM.SNAPSHOT.{stream}", {"deliver_subject": "deliver.here"})
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), within)
     client.unsubscribe(sid)
     return got
 
 
-async def restored(client: Client, stream: str, chunks: list[bytes], body: Any = None) -> dict[str, Any]:
+async def restored(
+    client: Client, stream: str, chunks: list[bytes], body: Any = None, within: float = 8.0
+) -> dict[str, Any]:
     """The answer to the last chunk, or to the one that is refused."""
     opened = await ask(client, f"STREAM.RESTORE.{stream}", body)
     for chunk in (*chunks, b""):
-        answer = await client.request(opened["deliver_subject"], chunk, 8.0)
+        answer = await client.request(opened["deliver_subject"], chunk, within)
         if answer.data:
             return answer.json()
     raise AssertionError("no answer to the end")

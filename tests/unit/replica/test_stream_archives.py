@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gc
+import json
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +12,15 @@ from typing import Any
 import pytest
 
 from jetcluster.budget import at_once
+from jetcluster.consumer.state import archived
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.errors import ApiError
+from jetcluster.protocol.stream_archive import CONSUMER_PREFIX, MAX_CONSUMER_BYTES, ArchiveReader
 from jetcluster.raft.api import NotLeaderError
-from jetcluster.replica.stream_archives import IDLE_SECONDS, MAX_OPEN, StreamArchives
+from jetcluster.replica import stream_archives
+from jetcluster.replica.stream_archives import IDLE_SECONDS, MAX_OPEN, PIECE_BYTES, StreamArchives
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules
@@ -68,6 +76,15 @@ class Desk:
             consumers=SimpleNamespace(table=SimpleNamespace(by_cid={})),
             machine=SimpleNamespace(rules=StreamRules.from_config({})),
         )
+
+    def consumer(self, name: str, pending: int) -> ConsumerState:
+        state = ConsumerState(1, ConsumerRules(name, {"ack_policy": "explicit", "max_ack_pending": -1}), 1, "B", 0)
+        state.resume((pending, pending), (0, 0))
+        state.delivered_at = 1_700_000_000_000_000_000
+        state.unacked.add(range(1, pending + 1), 1, NEVER)
+        table = self.replica.consumers.table.by_cid
+        table[len(table) + 1] = state
+        return state
 
     async def open(self) -> str:
         found = await self.archives.snapshot(self.replica, {})
@@ -136,3 +153,56 @@ async def test_one_that_nobody_reads_any_more_pins_no_view_of_the_store() -> Non
     desk.time.advance(3 * IDLE_SECONDS)
     assert desk.views() == 0
     assert await desk.piece(await desk.open(), 1)
+
+
+async def read(desk: Desk, key: str) -> tuple[dict[str, Any], int]:
+    """Returns (consumer -> its state, number of messages)."""
+    consumers: dict[str, Any] = {}
+    messages = number = 0
+    reader = ArchiveReader()
+    while piece := await desk.piece(key, number + 1):
+        number += 1
+        data = base64.b64decode(piece)
+        assert len(data) <= PIECE_BYTES, f"piece {number}: {len(data)} bytes"
+        for entry in reader.feed(data):
+            messages += entry.seq > 0
+            if entry.name.startswith(CONSUMER_PREFIX):
+                assert len(entry.name) + len(entry.payload) <= MAX_CONSUMER_BYTES
+                consumers[entry.name.removeprefix(CONSUMER_PREFIX).decode()] = json.loads(entry.payload)["state"]
+    assert reader.finished
+    return consumers, messages
+
+
+async def test_much_that_is_pending_goes_in_pieces_that_fit_an_answer_and_is_of_the_moment_of_the_request() -> None:
+    desk = Desk()
+    for name in "abc":
+        desk.consumer(name, 60_000)
+    key = await desk.open()
+    for state in desk.replica.consumers.table.by_cid.values():
+        state.unacked.take_up_to(60_000)
+        state.resume((60_000, 60_000), (60_000, 60_000))
+    consumers, messages = await read(desk, key)
+    assert messages == 20 and sorted(consumers) == ["a", "b", "c"]
+    for found in consumers.values():
+        assert len(found["pending"]) == 60_000 and found["ack_floor"] == {"consumer_seq": 0, "stream_seq": 0}
+
+
+@pytest.mark.parametrize("pending", [160_000, 250_000])
+async def test_a_consumer_with_more_pending_than_a_restore_takes_begins_at_its_ack_floor(pending: int) -> None:
+    desk = Desk()
+    desk.consumer("many", pending).resume((pending, pending), (7, 9))
+    few = desk.consumer("few", 3)
+    consumers, _ = await read(desk, await desk.open())
+    floor = {"consumer_seq": 7, "stream_seq": 9}
+    assert consumers["many"] == {"delivered": floor, "ack_floor": floor}
+    assert consumers["few"] == archived.encode(few)
+
+
+async def test_consumers_are_no_more_than_a_restore_takes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_archives, "MAX_EXACT_BYTES", 100_000)
+    desk = Desk()
+    for n in range(20):
+        desk.consumer(f"c{n}", 250)
+    consumers, _ = await read(desk, await desk.open())
+    exact = [name for name, found in consumers.items() if "pending" in found]
+    assert len(consumers) == 20 and 3 < len(exact) < 9
