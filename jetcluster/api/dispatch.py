@@ -65,7 +65,7 @@ SUBJECTS = (
     "CONSUMER.PEER.>",
     OBJECTS,
 )
-SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
+SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*", "ACCOUNT.STREAM.>")
 """Taken from the system account alone."""
 
 
@@ -292,7 +292,7 @@ class JetStreamApi:
         return _envelope(_type(endpoint), refusal, endpoint.in_error), False
 
     def _check_enabled(self, endpoint: Endpoint) -> None:
-        if not self.enabled and not endpoint.name.startswith(("META.", "SERVER.", "ACCOUNT.PURGE")):
+        if not self.enabled and not endpoint.name.startswith(("META.", "SERVER.", "ACCOUNT.PURGE", "ACCOUNT.STREAM")):
             raise by_code(errors.NOT_ENABLED_FOR_ACCOUNT)
 
     def _check_sessions(self, endpoint: Endpoint) -> None:

@@ -151,6 +151,23 @@ async def rescue_meta(context: ApiContext, request: Request) -> bytes:
     return own
 
 
+def _in_account(request: Request) -> Request:
+    """The request of the system account as one of the account that it names first."""
+    account, *args = request.args
+    return replace(request, account=account, args=tuple(args))
+
+
+async def move_stream(context: ApiContext, request: Request) -> Fields:
+    """Lets a stream of any account leave a server, the one that is named or one of its choice."""
+    _check_clustered(context)
+    wanted = models.ServerMoveRequest.from_fields(request.fields, strict=request.strict)
+    return await streams.move(context, _in_account(request), wanted)
+
+
+async def cancel_stream_move(context: ApiContext, request: Request) -> Fields:
+    return await streams.cancel_move(context, _in_account(request))
+
+
 async def purge_account(context: ApiContext, request: Request) -> Fields:
     """Deletes all streams of an account, and with them its consumers. The reply says that the deletion has begun, as
     nats-server's does, also for an account that has nothing or is not known. It is an error while no server leads the
@@ -296,6 +313,8 @@ ALL: Final = (
     replace(_endpoint("META.RESCUE", 0, "meta_rescue_response", rescue_meta), seconds=RESCUE_SECONDS, decodes=False),
     _endpoint("SERVER.REMOVE", 0, "meta_server_remove_response", remove_server),
     _endpoint("SERVER.EVACUATE", 0, "meta_server_evacuate_response", evacuate_server),
+    _endpoint("ACCOUNT.STREAM.MOVE", 2, "stream_update_response", move_stream),
+    _endpoint("ACCOUNT.STREAM.CANCEL_MOVE", 2, "stream_cancel_move_response", cancel_stream_move),
     _endpoint("ACCOUNT.PURGE", 1, "account_purge_response", purge_account),
 )
 """Every endpoint below `$JS.API`."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jetcluster.model.api import RescueRequest as RescueRequest
     from jetcluster.model.api import RestoreRequest as RestoreRequest
     from jetcluster.model.api import RestoreState as RestoreState
+    from jetcluster.model.api import ServerMoveRequest as ServerMoveRequest
     from jetcluster.model.api import ServerRequest as ServerRequest
     from jetcluster.model.api import SnapshotRequest as SnapshotRequest
     from jetcluster.model.api import StepdownRequest as StepdownRequest

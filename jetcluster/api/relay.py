@@ -43,7 +43,7 @@ API: Final = b"$JS.API."
 OBJECTS: Final = b"$OBJ."
 """The prefix of requests to a bucket, followed by its name; longer subjects are messages, which find the bucket's
 stream."""
-OF_THE_CLUSTER: Final = (b"META.", b"SERVER.", b"ACCOUNT.PURGE.")
+OF_THE_CLUSTER: Final = (b"META.", b"SERVER.", b"ACCOUNT.PURGE.", b"ACCOUNT.STREAM.")
 REFUSED: Final = json.dumps(
     {"error": {"code": 403, "description": "ask a node with JetStream: this one is no member of the cluster"}}
 ).encode()

@@ -125,6 +125,21 @@ async def cancel_move(context: ApiContext, request: Request) -> Fields:
         result = await meta(context, "stream_move_cancel", request, **wanted)
     else:
         result = await meta(context, "stream_stay", request, **wanted, peers=members)
+    return await _placed(context, request, result, before)
+
+
+async def move(context: ApiContext, request: Request, wanted: models.ServerMoveRequest) -> Fields:
+    """Lets the stream leave a server of this cluster. Raises ApiError 10044 for a server that is not known."""
+    known = await _lookup(context, request)
+    if wanted.server and wanted.domain not in {"", context.domain}:
+        raise by_code(errors.SERVER_NOT_MEMBER)
+    before = await _standing(context, request, known)
+    body = {"name": known.name, "server": wanted.server, "cluster": wanted.cluster, "tags": wanted.tags or []}
+    return await _placed(context, request, await meta(context, "stream_leave", request, **body), before)
+
+
+async def _placed(context: ApiContext, request: Request, result: Fields, before: Fields) -> Fields:
+    """The stream with other peers, as the meta group decided."""
     assignment = Assignment.from_dict(result["assignment"])
     info = await decided(context, assignment, before)
     request.tell(assignment.name, "modify")

@@ -102,6 +102,7 @@ class MetaService:
         | stream_move_cancel | request, account, name, revision | assignment, revision |
         | stream_stay | request, account, name, revision, peers (from before a removal) | assignment, revision |
         | stream_peer_remove | request, account, name, peer (name or id) | assignment, revision |
+        | stream_leave | request, account, name, server ("": any), cluster ("": any), tags | assignment, revision |
         | restore_alive | gid | {} |
         | node | request, peer, name, tags, jetstream | revision |
         | node_drain | request, peer, draining | revision |
@@ -290,6 +291,21 @@ class MetaService:
             raise by_code(errors.PEER_REMAP) from error
         return await self.set_peers(old, peers, body["request"])
 
+    async def _stream_leave(self, body: Body) -> Body:
+        """Assigns another node with these tags in place of a server, or of one that does not lead."""
+        old = self._machine.assignment(body["account"], body["name"])
+        if old is None:
+            raise by_code(errors.STREAM_NOT_FOUND)
+        named = {node.name: node.peer for node in self._machine.nodes.values()}
+        left = max(old.peers, key=lambda peer: (peer != self._leader(old.gid), peer))
+        if server := body["server"]:
+            if server not in named or body["cluster"] not in {"", self._cluster_name}:
+                raise by_code(errors.SERVER_NOT_MEMBER)
+            left = named[server]
+            if left not in old.peers:
+                raise by_code(errors.PEER_NOT_MEMBER)
+        return await self.set_peers(old, self.peers_without(old, left, body["tags"]), body["request"])
+
     async def _stream_stay(self, body: Body) -> Body:
         """Gives a stream back the peers that it had before one was to be removed."""
         old = self._machine.assignment(body["account"], body["name"])
@@ -299,15 +315,17 @@ class MetaService:
             raise by_code(errors.NO_RECONFIGURATION)
         return await self.set_peers(old, peers, body["request"])
 
-    def peers_without(self, old: Assignment, removed: str) -> list[str]:
-        """Returns the stream's peers with another node in place of `removed`. Raises ApiError 10005 where none fits,
-        10075 where no peer is online that has the stream."""
+    def peers_without(self, old: Assignment, removed: str, tags: Sequence[str] = ()) -> list[str]:
+        """Returns the stream's peers with another node in place of `removed`, which has these tags besides those of its
+        placement. Raises ApiError 10005 where none fits, 10075 where no peer is online that has the stream."""
         if not set(old.peers) & self._online():
             raise by_code(errors.PEER_REMAP)  # offline data cannot be taken over
         candidates = self._candidates()
         others = [c for c in candidates if c.peer not in old.peers]
         beside = [c for c in candidates if c.peer in old.peers and c.peer != removed]
-        successor = self._choose(old, 1, others, old.config.get("placement"), beside).leader
+        placement = dict(old.config.get("placement") or {})
+        placement |= {"tags": [*(placement.get("tags") or ()), *tags]} if tags else {}
+        successor = self._choose(old, 1, others, placement or None, beside).leader
         return [successor if peer == removed else peer for peer in old.peers]
 
     def may_take(self, old: Assignment, source: str, target: str) -> bool:
@@ -506,6 +524,7 @@ _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {
     "stream_delete": MetaService._stream_delete,
     "stream_restored": MetaService._stream_restored,
     "stream_move_cancel": MetaService._stream_move_cancel,
+    "stream_leave": MetaService._stream_leave,
     "stream_stay": MetaService._stream_stay,
     "stream_peer_remove": MetaService._stream_peer_remove,
     "restore_alive": MetaService._restore_alive,

@@ -87,6 +87,15 @@ class ServerRequest(WireModel):
     cancel: bool = False
 
 
+class ServerMoveRequest(WireModel):
+    """ACCOUNT.STREAM.MOVE: the server that a stream leaves, and what the next one must have."""
+
+    server: str = ""
+    cluster: str = ""
+    domain: str = ""
+    tags: list[str] | None = None
+
+
 class RescueRequest(WireModel):
     """META.RESCUE, with the number of servers that are left."""
 

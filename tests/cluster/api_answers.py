@@ -299,6 +299,10 @@ def _of_the_rest(replicas: int) -> list[Asked]:
         Asked("META.RESCUE", "META.RESCUE", {"quorum_needed": 1}, True),
         Asked("SERVER.REMOVE of none", "SERVER.REMOVE", {"peer": "nobody"}, True),
         Asked("SERVER.REMOVE without a name", "SERVER.REMOVE", {}, True),
+        Asked("ACCOUNT.STREAM.MOVE of no stream", "ACCOUNT.STREAM.MOVE.A.X", {"server": "n1"}, True),
+        Asked("ACCOUNT.STREAM.MOVE of no server", "ACCOUNT.STREAM.MOVE.A.S", {"server": "nobody"}, True),
+        Asked("ACCOUNT.STREAM.MOVE to nowhere", "ACCOUNT.STREAM.MOVE.A.S", {"tags": ["none"]}, True),
+        Asked("ACCOUNT.STREAM.CANCEL_MOVE", "ACCOUNT.STREAM.CANCEL_MOVE.A.S", None, True),
         Asked("ACCOUNT.PURGE", "ACCOUNT.PURGE.A", None, True),
         Asked("META.LEADER.STEPDOWN", "META.LEADER.STEPDOWN", None, True),
     ]

@@ -10,6 +10,10 @@ _ALONE = (
     "SERVER.REMOVE of none",
     "SERVER.REMOVE without a name",
     "META.LEADER.STEPDOWN",
+    "ACCOUNT.STREAM.MOVE of no stream",
+    "ACCOUNT.STREAM.MOVE of no server",
+    "ACCOUNT.STREAM.MOVE to nowhere",
+    "ACCOUNT.STREAM.CANCEL_MOVE",
 )
 
 DIFFERENT: dict[str, list[tuple[str, str, str]]] = {

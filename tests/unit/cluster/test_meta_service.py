@@ -305,6 +305,30 @@ async def test_another_node_takes_the_place_of_a_removed_peer() -> None:
     assert await refused(peer=spare) == 10075  # nobody is there to come
 
 
+async def test_a_stream_leaves_a_server_for_one_with_tags() -> None:
+    leader = Leader(5)
+    before = Assignment.from_dict((await leader.create("S", num_replicas=3))["assignment"])
+    plain, fast = sorted(leader.online - set(before.peers))
+    node = {"kind": "node", "request": "t", "peer": fast, "name": fast, "tags": ["fast"], "jetstream": True}
+    leader._apply(json.dumps(node).encode())
+    body = {"request": "r", "account": "A", "name": "S", "server": "", "cluster": "", "tags": ["fast"]}
+
+    async def refused(**other: Any) -> int:
+        with pytest.raises(ApiError) as caught:
+            await leader.service.handle("stream_leave", {**body, "request": "q", **other})
+        return caught.value.err_code
+
+    assert await refused(name="T") == 10059
+    assert await refused(server="nobody") == await refused(server=before.peers[0], cluster="D") == 10044
+    assert await refused(server=plain) == 10040
+    assert await refused(server=before.peers[0], tags=["slow"]) == 10005
+    leader.led_by = max(before.peers)
+    after = (await leader.service.handle("stream_leave", body))["assignment"]["peers"]
+    assert fast in after and leader.led_by in after and len(after) == 3
+    named = {**body, "request": "n", "server": leader.led_by, "tags": []}
+    assert leader.led_by not in (await leader.service.handle("stream_leave", named))["assignment"]["peers"]
+
+
 async def test_a_removal_that_is_under_way_is_taken_back() -> None:
     leader = Leader(4)
     before = Assignment.from_dict((await leader.create("S", num_replicas=3))["assignment"])

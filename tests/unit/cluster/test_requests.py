@@ -319,6 +319,8 @@ def requests(stream: dict[str, Any], victim: str) -> list[tuple[str, str, Any]]:
         ("META.RESCUE", "", {"quorum_needed": 1}),
         ("SERVER.REMOVE", "", {"peer": victim}),
         ("SERVER.EVACUATE", "", {"peer": victim}),
+        ("ACCOUNT.STREAM.MOVE", f"{ACCOUNT}.S", {"server": victim}),
+        ("ACCOUNT.STREAM.CANCEL_MOVE", f"{ACCOUNT}.S", None),
         ("ACCOUNT.PURGE", ACCOUNT, None),
     ]
 

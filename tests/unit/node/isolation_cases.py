@@ -76,6 +76,8 @@ API: dict[str, Row] = {
     "CONSUMER.PEER.EVACUATE": Row("S.C", {"peer": "n1"}, "error"),
     "$OBJ": Row("b", {"name": "x"}, "error"),
     "ACCOUNT.PURGE": Row("A", "", SILENT),
+    "ACCOUNT.STREAM.MOVE": Row("A.S", {"server": "n1"}, SILENT),
+    "ACCOUNT.STREAM.CANCEL_MOVE": Row("A.S", "", SILENT),
     "META.LEADER.STEPDOWN": Row("", "", SILENT),
     "META.RESCUE": Row("", {"quorum_needed": 1}, SILENT),
     "SERVER.REMOVE": Row("", {"peer": "n1"}, SILENT),
