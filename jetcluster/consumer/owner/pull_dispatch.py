@@ -57,7 +57,7 @@ MORE: Final = 0
 NO_MORE: Final = 1
 NEXT_TURN: Final = 2
 CALLED: Final = 3
-"""What follows in a turn: the next batch; nothing, as nothing is left for those who ask; the next turn; a turn that is
+"""Ways a turn goes on: the next batch; nothing, as nothing is left for those who ask; the next turn; a turn that is
 caused when something is acked, committed or due."""
 
 
