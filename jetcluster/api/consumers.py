@@ -129,6 +129,7 @@ async def _create(context: ApiContext, request: Request, wanted: models.Consumer
         given = wanted.config.to_wire()
     config = consumer_rules.with_defaults(given, stream.config, limits, pedantic=wanted.pedantic)
     consumer_rules.check_config(name, config, stream.config, limits)
+    consumer_rules.check_metadata(config)
     check_letters(request, config)
     body = {
         "name": name,

@@ -64,8 +64,8 @@ def table(
     titles: Sequence[str], rows: Sequence[Sequence[str | Text]], width: int, *, last_wraps: bool = False
 ) -> RenderableType:
     """Returns a table without frames for a screen of `width` columns. A title that begins with `>` is of a column of
-    numbers. Where there is no room, the first column is cut; with `last_wraps` the last one goes on in the next line
-    first."""
+    numbers. Where there is no room, the first column is cut, then other text; with `last_wraps` the last one goes on in
+    the next line first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -75,6 +75,10 @@ def table(
     if last_wraps:
         widths[-1] = min(widths[-1], max(width - sum(widths[:-1]) - len(widths), MIN_LAST))
     widths[0] = min(widths[0], max(width - sum(widths[1:]) - len(widths), MIN_FIRST))
+    texts = [at for at, title in enumerate(titles) if not title.startswith(">")]
+    for at in [*texts[-1:], *texts[:-1]] if last_wraps else texts:  # a number that is cut would be another one
+        excess = sum(widths) + len(widths) - width
+        widths[at] -= max(min(excess, widths[at] - max(MIN_FIRST, len(titles[at]))), 0)
     found = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for title, columns in zip(titles, widths, strict=True):
         last = last_wraps and title is titles[-1]

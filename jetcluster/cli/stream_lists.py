@@ -175,12 +175,13 @@ def _consumer_row(consumer: Json) -> list[str]:
         kind += ", paused"
     elif kind == "push" and not consumer.get("push_bound"):
         kind += ", unbound"
+    # Letters first, as a narrow screen cuts the end off: somebody has to see to them.
+    if letters := (consumer.get("dead_letters") or {}).get("waiting"):
+        kind += f", letters: {letters:,}"
     sharing = consumer.get("order_per_key") or {}
     for field, title in (("keys_waiting", "keys"), ("members", "members")):
         if count := sharing.get(field):
             kind += f", {title}: {count:,}"
-    if letters := (consumer.get("dead_letters") or {}).get("waiting"):
-        kind += f", letters: {letters:,}"
     waiting = f"{consumer.get('num_waiting', 0):,}" if kind.startswith("pull") else "-"
     return [
         str(consumer["name"]), kind, f"{consumer.get('num_pending', 0):,}", f"{consumer.get('num_ack_pending', 0):,}",

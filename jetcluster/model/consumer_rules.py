@@ -22,6 +22,9 @@ from jetcluster.model.times import MILLISECOND, MINUTE, SECOND, parse_rfc3339, r
 
 Config = Mapping[str, Any]
 
+_OWN_METADATA: Final = "jetcluster."
+"""Names in metadata that begin with this are the server's."""
+
 DEFAULT_ACK_WAIT_NS: Final = 30 * SECOND
 DEFAULT_MAX_ACK_PENDING: Final = 1000
 DEFAULT_MAX_WAITING: Final = 512
@@ -206,6 +209,17 @@ def check_config(name: str, config: Config, stream: Config, limits: AccountLimit
     dead_letters.check(config, stream)
     if len(name) > MAX_NAME_CHARS:
         raise by_code(10102, max=MAX_NAME_CHARS)
+
+
+def check_metadata(config: Config) -> None:
+    """Checks a request's metadata for unknown names with `jetcluster.`: a misspelled one would be a consumer without
+    the order or the letters that its client relies on. Stored and restored configurations are not checked. Raises
+    ApiError."""
+    known = {"archive", order_per_key.LIMIT, order_per_key.KEY}  # `archive` is what a pipeline's guard notes
+    names = [name.removeprefix(_OWN_METADATA) for name in config.get("metadata", {}) if name.startswith(_OWN_METADATA)]
+    unknown = sorted(name for name in names if name not in known and not name.startswith(f"{dead_letters.FIELD}."))
+    if unknown:
+        raise invalid_config(f"metadata of consumers has no {_OWN_METADATA}{unknown[0][:MAX_NAME_CHARS]}")
 
 
 def _check_replicas(config: Config, stream: Config) -> None:

@@ -52,6 +52,13 @@ HOLD_NS: Final = 5_000_000
 REQUESTS_PER_RETURN: Final = 256
 """Requests that return at a time, every HOLD_NS: two seconds for a hundred thousand."""
 
+MORE: Final = 0
+NO_MORE: Final = 1
+NEXT_TURN: Final = 2
+CALLED: Final = 3
+"""Ways a turn goes on: the next batch; nothing, as nothing is left for those who ask; the next turn; a turn that is
+caused when something is acked, committed or due."""
+
 
 class PullDispatch:
     """The messages of one pull consumer on their way to clients."""
@@ -68,6 +75,8 @@ class PullDispatch:
         self._flight_messages = 0
         self._run = 0
         self._looks = 0
+        self._shipped_messages = self._shipped_bytes = 0
+        """In this turn."""
         self._passed = self._looked_at_bytes = 0
         """Number of messages passed in this turn, and bytes read to find those whose keys are free."""
         self._is_cut_short = False
@@ -96,72 +105,68 @@ class PullDispatch:
 
     def deliver(self, now: int) -> None:
         """Assign messages to requests as far as there are both. Raises DamagedError."""
-        owner, queue, selection = self._owner, self.queue, self._owner.selection
+        owner, queue, keys = self._owner, self.queue, self._owner.selection.keys
         self._run += 1
-        self._looks = 0
         self._is_cut_short = False
-        self._passed = self._looked_at_bytes = 0
-        messages = size = 0
-        shared = self._several(now)
-        while queue.size:
+        self._looks = self._shipped_messages = self._shipped_bytes = self._passed = self._looked_at_bytes = 0
+        shared = None if keys is None else self._several(keys, now)
+        then = MORE
+        while queue.size and then == MORE:
             assert queue.wanted > 0, "would never end"
-            if messages + self._passed >= MAX_TURN_MESSAGES or self._looks >= MAX_TURN_LOOKS:
-                owner.run_soon()
-                return
-            if size >= MAX_TURN_BYTES or self._looked_at_bytes >= MAX_TURN_LOOKED_AT_BYTES:
-                owner.run_soon()
-                return
-            if self._flight_bytes >= MAX_FLIGHT_BYTES or not (owner.state.rules.acks or self.advance.may_send(now)):
-                return
-            if selection.keys is not None and not self._keys_known(selection.keys, now):
-                return
-            if shared and selection.keys is not None:
-                if not selection.room and not selection.redelivery.queued:
-                    return  # as below
-                count, size_of_batch = self._share(selection.keys, shared, now)
-                messages += count
-                size += size_of_batch
-                if shared.is_tired:
-                    owner.run_soon()
-                    return
-                if not count and (selection.at_end or selection.keys.full or not selection.room or not queue.awake):
-                    break
-                continue
-            kind, columns, left = self._next(queue.wanted)
-            if kind == DELIVER and not columns.seqs:
-                if selection.keys is not None:
-                    self._pass()
-                    if selection.keys.full:
-                        break
-                if selection.idle:
-                    break
-                if not selection.room:
-                    return  # no_wait requests do not end: acks will make room
-                continue
-            if not columns.seqs:
-                continue
-            permitted = columns if self._replay is None else self._permitted(kind, columns, now)
-            used, parts, sizes = self._hand_out(permitted, left, now)
-            if used < len(columns.seqs):
-                self._give_back(kind, columns, used)
-            if used:
-                shipped = columns if used == len(columns.seqs) else head(columns, used)
-                shipment = Shipment(shipped, left[:used], parts, sizes)
-                if kind == REDELIVER and selection.keys is not None:
-                    self._note_holders(selection.keys, shipment)
-                messages += used
-                size += shipment.size
-                self._ship(kind, shipment, now)
-            if kind == DELIVER and self._replay is not None and self._paced(columns, used, now):
-                return
-            if not used:
-                self._pass()
-                if self._is_cut_short:
-                    owner.run_soon()
-                    return
-                break
-        if queue.spent:
+            keys = owner.selection.keys
+            if (
+                self._shipped_messages + self._passed >= MAX_TURN_MESSAGES
+                or self._looks >= MAX_TURN_LOOKS
+                or self._shipped_bytes >= MAX_TURN_BYTES
+                or self._looked_at_bytes >= MAX_TURN_LOOKED_AT_BYTES
+            ):
+                then = NEXT_TURN
+            elif (
+                self._flight_bytes >= MAX_FLIGHT_BYTES
+                or not (owner.state.rules.acks or self.advance.may_send(now))
+                or (keys is not None and not self._keys_known(keys, now))
+            ):
+                then = CALLED
+            else:
+                keys = owner.selection.keys  # `_keys_known` drops those of a consumer without order per key
+                then = self._deliver_some(now) if not shared or keys is None else self._share(keys, shared, now)
+        if then == NEXT_TURN:
+            owner.run_soon()
+        elif then != CALLED and queue.spent:
             self.no_more()
+
+    def _deliver_some(self, now: int) -> int:
+        """Ship what is next for the requests whose turn it is; return how it goes on."""
+        selection = self._owner.selection
+        kind, columns, left = self._next(self.queue.wanted)
+        if not columns.seqs:
+            return self._found_none(selection.keys) if kind == DELIVER else MORE
+        permitted = columns if self._replay is None else self._permitted(kind, columns, now)
+        used, parts, sizes = self._hand_out(permitted, left, now)
+        if used < len(columns.seqs):
+            self._give_back(kind, columns, used)
+        if used:
+            shipped = columns if used == len(columns.seqs) else head(columns, used)
+            shipment = Shipment(shipped, left[:used], parts, sizes)
+            if kind == REDELIVER and selection.keys is not None:
+                self._note_holders(selection.keys, shipment)
+            self._ship(kind, shipment, now)
+        if kind == DELIVER and self._replay is not None and self._paced(columns, used, now):
+            return CALLED
+        if used:
+            return MORE
+        self._pass()
+        return NEXT_TURN if self._is_cut_short else NO_MORE
+
+    def _found_none(self, keys: KeyOrder | None) -> int:
+        """Return how it goes on, as no new message was found."""
+        if keys is not None:
+            self._pass()
+            if keys.full:
+                return NO_MORE
+        if self._owner.selection.idle:
+            return NO_MORE
+        return MORE if self._owner.selection.room else CALLED  # no_wait requests do not end: acks will make room
 
     def _permitted(self, kind: int, columns: Columns, now: int) -> Columns:
         """Return the messages that may be sent now (replay_policy original)."""
@@ -218,21 +223,23 @@ class PullDispatch:
         """True while several members have keys of their own."""
         return self.sharing is not None and self.sharing.members.several
 
-    def _several(self, now: int) -> MemberDispatch | None:
+    def _several(self, keys: KeyOrder, now: int) -> MemberDispatch | None:
         """Return the dispatch among members if there are several, each with keys of its own."""
-        owner, keys, sharing = self._owner, self._owner.selection.keys, self.sharing
-        if keys is None or sharing is None or not keys.loaded:
+        sharing = self.sharing
+        if sharing is None or not keys.loaded:
             return None
-        if keys.wish is None or owner.state.rules.priority_policy != NONE:
+        if keys.wish is None or self._owner.state.rules.priority_policy != NONE:
             sharing.pause(keys)
             return None
         return sharing if sharing.begin(keys, now) else None
 
-    def _share(self, keys: KeyOrder, sharing: MemberDispatch, now: int) -> tuple[int, int]:
-        """Ship what is next for the members that ask; return (number of messages, bytes)."""
-        queue = self.queue
+    def _share(self, keys: KeyOrder, sharing: MemberDispatch, now: int) -> int:
+        """Ship what is next for the members that ask; return how it goes on."""
+        queue, selection = self.queue, self._owner.selection
+        if not selection.room and not selection.redelivery.queued:
+            return CALLED  # no_wait requests do not end: acks will make room
         batch = sharing.due(keys, queue.wanted, now)
-        want = min(queue.wanted, self._owner.selection.room)
+        want = min(queue.wanted, selection.room)
         if batch is None and want > 0:
             batch = sharing.released(keys, want)
             if batch is None and queue.awake:
@@ -241,11 +248,15 @@ class PullDispatch:
                 self._looked_at_bytes += keys.looked_bytes
         if batch is None:
             self._pass()
-            return 0, 0
-        parts: list[Part] = [(request, indices, b"") for request, indices in batch.handed.items()]
-        shipment = Shipment(batch.columns, batch.left_after, parts, batch.sizes if any(batch.sizes) else ())
-        self._ship(batch.kind, shipment, now)
-        return len(batch.columns.seqs), shipment.size
+        else:
+            parts: list[Part] = [(request, indices, b"") for request, indices in batch.handed.items()]
+            sizes = batch.sizes if any(batch.sizes) else ()
+            self._ship(batch.kind, Shipment(batch.columns, batch.left_after, parts, sizes), now)
+        if sharing.is_tired:
+            return NEXT_TURN
+        if batch is None and (selection.at_end or keys.full or not selection.room or not queue.awake):
+            return NO_MORE
+        return MORE
 
     def _keys_known(self, keys: KeyOrder, now: int) -> bool:
         """Read some keys of what is out; return False while more are to be read, or a server is too old for the ops.
@@ -400,6 +411,8 @@ class PullDispatch:
     def _ship(self, kind: int, shipment: Shipment, now: int) -> None:
         owner = self._owner
         seqs = shipment.columns.seqs
+        self._shipped_messages += len(seqs)
+        self._shipped_bytes += shipment.size
         if not owner.state.rules.acks:
             messages = shipment.first(owner.renderer, self.advance.cseq + 1)
             self.advance.sent(seqs[-1], len(seqs))

@@ -128,6 +128,7 @@ async def test_two_ephemeral_consumers_have_two_names() -> None:
         ("CREATE.NONE.c", {"stream_name": "NONE", "config": CONFIG}, 404, 10059),
         ("CREATE.S.c", body({"max_deliver": -5}, pedantic=True), 400, 10157),
         ("CREATE.S.c", body({"num_replicas": 2}), 400, 10126),
+        ("CREATE.S.c", body({"metadata": {"jetcluster.max_ack_pendng_per_subject": "1"}}), 500, 10052),
         ("INFO.S.c", {"x": 1}, 400, 10038),
         ("INFO.NONE.c", None, 404, 10059),
         ("DELETE.S.c", b"junk", 400, 10038),

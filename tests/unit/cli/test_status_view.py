@@ -83,6 +83,14 @@ def test_a_long_name_is_cut_and_a_long_last_column_goes_on() -> None:
     ]
 
 
+def test_text_is_cut_before_a_number() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=40)
+    row = ["consumer", "pull, letters: 7, keys: 20", "1,000,000", "n1"]
+    console.print(table(["name", "kind", ">pending", "lag"], [row], 40, last_wraps=True))
+    assert out.getvalue().splitlines()[1].split() == ["consumer", "pull,", "letters:", "…", "1,000,000", "n1"]
+
+
 def test_names_do_not_move_the_cursor_or_change_colors() -> None:
     out = io.StringIO()
     Console(file=out, width=80).print(table(["a", ">b"], [["\x1b[2J[red]x[/]", "1"]], 80))

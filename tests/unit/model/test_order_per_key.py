@@ -71,3 +71,26 @@ def test_the_checks_of_a_consumer_include_it_and_its_answer_shows_it() -> None:
     assert (shown["max_ack_pending_per_subject"], shown["key"]) == (1, "token:2")
     with pytest.raises(ApiError, match="explicit"):
         consumer_rules.check_config("C", {**config, "ack_policy": "all"}, stream)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("jetcluster.max_ack_pending_per_subject", True),
+        ("jetcluster.key", True),
+        ("jetcluster.dead_letter.subject", True),
+        ("jetcluster.archive", True),
+        ("owner", True),
+        ("jetcluster.max_ack_pendng_per_subject", False),
+        ("jetcluster.keys", False),
+        ("jetcluster.retention_guard", False),
+    ],
+)
+def test_a_misspelled_name_in_a_request_is_refused(name: str, known: bool) -> None:
+    if known:
+        consumer_rules.check_metadata({"metadata": {name: "1"}})
+        return
+    with pytest.raises(ApiError, match=f"metadata of consumers has no {name}") as raised:
+        consumer_rules.check_metadata({"metadata": {name: "1"}})
+    assert raised.value.err_code == 10052
+    in_force({**PLAIN, "metadata": {name: "1"}})  # a stored one goes on
