@@ -7,6 +7,7 @@ they came to, so that two with the same hash at one index hold the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ HELD = 4_096
 """Acknowledgements of one group that wait for its disk."""
 JOBS = 8_192
 """Jobs of unknown length that wait on one node (docs/limits.md)."""
+LOOKED_AT = 32
+"""Messages of a consumer at each look."""
 ERRORS = ("callback_errors", "malformed", "oversize")
 """Counters of a mesh that stay at 0."""
 DIVERGED = "a replica drifted apart from its leader"
@@ -216,10 +219,20 @@ class Invariants:
         if group.role is not Role.LEADER and not group.stopped:
             left = [index for index, answer in waiting.items() if not answer.done()]
             self._require(not left, f"{where}: it leads no more, and requests wait for its commands {left}")
+        self._consumers(replica)
+
+    def _consumers(self, replica: Replica) -> None:
+        """None has more pending than it may, and what is gone waits for no ack."""
+        stream, where = replica.stream, replica.where
+        own = replica.machine.name, replica.gid
+        whole = not (stream.installing or stream.rejected or replica.group.fault or own in self._deployment.drifted)
         for state in stream.consumers.table.by_cid.values():
             most = state.rules.max_ack_pending
             if state.rules.acks and most:
                 self._within(f"{where}, {state.name}", "messages not acknowledged", len(state.unacked), most)
+            some = islice(state.unacked.entries, LOOKED_AT if whole else 0)
+            gone = [seq for seq in some if not stream.store.contains(seq)]
+            self._require(not gone, f"{where}: {gone} wait for an ack of {state.name}, and are not there")
 
     def _node_bounds(self, machine: Machine) -> None:
         jetstream = jetstream_of(machine)

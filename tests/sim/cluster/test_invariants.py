@@ -69,3 +69,23 @@ def test_nobody_waits_for_commands_of_who_leads_no_more(deployment: Deployment) 
     attrgetter("proposals._waiting")(follower.stream).update(waits)
     with pytest.raises(Violation, match=r"requests wait for its commands \[77\]"):
         invariants.look()
+
+
+async def _consumer(deployment: Deployment) -> None:
+    await _stream(deployment)
+    session = Session("owner", deployment.addresses())
+    await session.connect()
+    body = {"stream_name": "S", "config": {"durable_name": "c", "ack_policy": "explicit"}}
+    await session.api("CONSUMER.DURABLE.CREATE.S.c", body)
+    await session.close()
+
+
+def test_what_is_gone_and_waits_for_an_ack_is_noticed(deployment: Deployment) -> None:
+    deployment.run_until_done(deployment.spawn(deployment.client("me"), _consumer(deployment)), 30.0)
+    deployment.run(2.0)
+    invariants = Invariants(deployment)
+    invariants.look()
+    stream = next(one.stream for one in replicas(deployment) if one.stream is not None)
+    stream.table.by_name["c"].unacked.entries[1_000] = None
+    with pytest.raises(Violation, match=r"\[1000\] wait for an ack of c, and are not there"):
+        invariants.look()

@@ -12,6 +12,8 @@ from tests.sim.cluster.workload import PASSING, Delivered, Workload, together
 STREAM = "TRIM"
 ROOM = 80
 SUBJECTS = 4
+NEW = 3
+"""Messages that come when nobody takes any."""
 CONSUMERS = ("one", "two", "three")
 FILTERS: tuple[list[str], ...] = ([], ["trim.1"], ["trim.1", "trim.2"], ["trim.*"])
 
@@ -96,7 +98,15 @@ class Trimmed(Workload):
         for name in CONSUMERS:
             await self.insist(f"{name} is there", functools.partial(self._as_it_is, name))
         session = await self.session("check")
+        for _ in range(NEW):
+            await self.store(session, "trim.1", str(self.sent))
+            self.sent += 1
         there = await self.insist("what is left", lambda: self.contents(session, STREAM))
+        for name in CONSUMERS:
+            await self._counts(session, name, there)
+        seq = max(there) - 1  # which nobody has got yet, and all are to
+        await self.insist("MSG.DELETE", lambda: session.api(f"STREAM.MSG.DELETE.{STREAM}", {"seq": seq}))
+        del there[seq]
         for name in CONSUMERS:
             await self._counts(session, name, there)
             await self._drain(session, name, there)
