@@ -12,9 +12,10 @@ from jetcluster.doctor.finding import FindingKind, Severity
 
 BAD, WARN, NOTE = Severity.BAD, Severity.WARN, Severity.NOTE
 
+GOES_ON: Final = "Streams go on while a majority of their replicas is there"
 ABSENT: Final = FindingKind(
     "JC101", BAD, "A server of the cluster is absent", "symptoms/cluster.md#a-server-of-the-cluster-is-absent",
-    "It has stopped, or no link to it comes up. Streams go on while a majority of their replicas is there",
+    f"It has stopped, or no link to it comes up. {GOES_ON}",
     "Start it again, or see in its log why it ends; check the network between the servers. One that never "
     "returns: `jetcluster decommission`",
 )  # fmt: skip

@@ -67,7 +67,7 @@ def _absent(facts: ClusterFacts, present: list[ServerFacts]) -> Iterator[Finding
             for refused_name, reason in server.refused_peers
             if refused_name == name
         }
-        why = f"It seems to run: {names(sorted(refused))}. {kinds.ABSENT.reason}" if refused else ""
+        why = f"It seems to run: {names(sorted(refused))}. {kinds.GOES_ON}" if refused else ""
         yield kinds.ABSENT.found(Subject(server=name), what, why, silent_seconds=round(last, 1))
     for one in facts.unanswered:
         what = f"{one.name} is linked and does not tell its state: {one.reason}"

@@ -333,7 +333,8 @@ class BlockWriter:
     def _record_bytes(self, batch: Batch, first: int, seqs: Sequence[int]) -> int:
         if isinstance(seqs, range):
             return batch.range_bytes(seqs.start - first, seqs.stop - first, memory=self._memory)
-        return sum(batch.record_size(seq - first, memory=self._memory) for seq in seqs)
+        places = [seq - first for seq in seqs]
+        return batch.bytes_of(places, map(batch.subject_of, places), memory=self._memory)
 
     def _running_sums(self, batch: Batch, first: int, live: list[int] | range) -> Sequence[int]:
         """Return, for every live message of a block, the record bytes up to its end."""

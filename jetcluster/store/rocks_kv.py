@@ -69,6 +69,8 @@ MAX_OUTDATED_KEYS = 16
 """Keys per flush whose older values are compacted away: each rewrites a file of some levels."""
 
 _WOULD_WAIT = "Result incomplete"
+_LOCKED = ("While lock file", "lock hold by current process")
+"""Parts of RocksDB's text when a database is open already, in another process and in this one."""
 _STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
 ROOM_CHECK_BYTES = 1 << 20
 """Written bytes after which the free space is looked up again."""
@@ -139,6 +141,8 @@ class RocksKv(Commits):
                 options.set_disable_auto_compactions(True)
             self._db = self._connect(options)
         except Exception as error:
+            if any(part in str(error) for part in _LOCKED):
+                raise KvError(f"another process has {path} open: is a server with this store still running?") from error
             raise type(failure_of(error))(f"cannot open {path}: {error}") from error
 
     def _connect(self, options: Any) -> Any:

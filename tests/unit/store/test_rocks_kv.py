@@ -387,3 +387,18 @@ def test_a_disk_that_hangs_in_the_kernel_delays_no_commit(tmp_path: Path) -> Non
     number, slowest = child.stdout.split()
     assert 20 <= int(number) <= 60, "one memtable, half another one, and the open writes"
     assert float(slowest) < 1.0
+
+
+def test_a_store_that_is_open_already_is_called_so(tmp_path: Path) -> None:
+    first = RocksKv(tmp_path / "db")
+    told = "another process has .*db open: is a server with this store still running"
+    try:
+        with pytest.raises(KvError, match=told):
+            RocksKv(tmp_path / "db")
+        code = "import pathlib, sys, jetcluster.store.rocks_kv as kv; kv.RocksKv(pathlib.Path(sys.argv[1]))"
+        command = [sys.executable, "-c", code, str(tmp_path / "db")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "another process has" in done.stderr.splitlines()[-1]
+    finally:
+        first.close()
+    RocksKv(tmp_path / "db").close()
