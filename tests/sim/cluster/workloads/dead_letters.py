@@ -20,6 +20,8 @@ TARGETS = ("dead", "buried")
 SECOND = 1_000_000_000
 FAR = {"Nats-Dead-Letter-Hops": "9"}
 """Of a message that was a dead letter too often."""
+AGAIN = 32.0
+"""Seconds within which a letter that was refused is looked at again."""
 ROOM = 5
 """Letters that a full target has room for at first, and how many more it gets at a time."""
 WINDOWS = (120 * SECOND, 120 * SECOND, 20 * SECOND)
@@ -142,6 +144,8 @@ class DeadLetters(Workload):
             return bool(info["state"]["messages"] == 0)
 
         await self.until("the stream is empty", empty, SETTLE)
+        if self.far:  # their letters go out now
+            await asyncio.sleep(AGAIN)
         letters = await self.contents(session, TARGET)
         self.count("letters", len(letters))
         found = [
