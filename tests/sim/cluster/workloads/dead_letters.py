@@ -20,6 +20,7 @@ TARGETS = ("dead", "buried")
 SECOND = 1_000_000_000
 FAR = {"Nats-Dead-Letter-Hops": "9"}
 """Of a message that was a dead letter too often."""
+MOST_HOPS = 8
 AGAIN = 32.0
 """Seconds within which a letter that was refused is looked at again."""
 ROOM = 5
@@ -148,6 +149,8 @@ class DeadLetters(Workload):
             await asyncio.sleep(AGAIN)
         letters = await self.contents(session, TARGET)
         self.count("letters", len(letters))
+        hops = [int(msg.headers["Nats-Dead-Letter-Hops"]) for msg in letters.values()]
+        self.require(max(hops, default=0) <= MOST_HOPS, f"a message was a dead letter {max(hops, default=0)} times")
         found = [
             Letter(msg.headers["Nats-Subject"].split(".")[0], msg.headers["Nats-Msg-Id"], _text_of(msg))
             for msg in letters.values()
