@@ -52,6 +52,8 @@ LIMITS: Final = (
     Limit("jetcluster.consumer.owner.owner", "LOOKED_UP", 2),
     Limit("jetcluster.consumer.owner.selection", "MAX_BATCH_MESSAGES", 4),
     Limit("jetcluster.consumer.owner.push", "SLICE_MESSAGES", 3),
+    Limit("jetcluster.consumer.owner.push", "FIRST_WINDOW_BYTES", 8_000),
+    Limit("jetcluster.consumer.owner.push", "MAX_WINDOW_BYTES", 32_000),
     Limit("jetcluster.consumer.owner.push", "MESSAGES_PER_ADVANCE", 4),
     Limit("jetcluster.consumer.owner.pull", "REAPED_PER_STEP", 2),
     Limit("jetcluster.consumer.owner.pull_dispatch", "MAX_TURN_MESSAGES", 4),

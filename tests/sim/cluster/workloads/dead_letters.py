@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from testkit.sim.session import Msg, Session
+from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log
 from tests.sim.cluster.letter_judge import Letter, Letters
 from tests.sim.cluster.workload import PASSING, SETTLE, Workload
@@ -14,8 +14,15 @@ from tests.sim.cluster.workload import PASSING, SETTLE, Workload
 STREAM = "GIVEN"
 TARGET = "DEAD"
 CONSUMER = "quitter"
+GONE = (10043, 10057)
+"""Codes of the error of what is not there to delete."""
 TARGETS = ("dead", "buried")
 SECOND = 1_000_000_000
+FAR = {"Nats-Dead-Letter-Hops": "9"}
+"""Of a message that was a dead letter too often."""
+MOST_HOPS = 8
+AGAIN = 32.0
+"""Seconds within which a letter that was refused is looked at again."""
 ROOM = 5
 """Letters that a full target has room for at first, and how many more it gets at a time."""
 WINDOWS = (120 * SECOND, 120 * SECOND, 20 * SECOND)
@@ -33,6 +40,8 @@ class DeadLetters(Workload):
     async def prepare(self) -> None:
         self.log = Log()
         self.judge = Letters()
+        self.far: list[int] = []
+        """Messages whose dead letters may not be sent, until they are removed."""
         self.room = ROOM
         self.admin = await self.session("admin")
         self.copies = self.rng.choice([1, 3, 3])
@@ -69,7 +78,11 @@ class DeadLetters(Workload):
     async def _write(self) -> None:
         session = await self.session("write")
         async for count in self.turns(8.0):
-            await self.store_logged(self.log, session, f"given.{count % 5}", f"given-{count}")
+            text, headers = f"given-{count}", dict(FAR if self.rng.random() < 0.05 else {})
+            ack = await self.store_logged(self.log, session, f"given.{count % 5}", text, headers)
+            if headers:
+                self.far.append(int(ack["seq"]))
+                self.judge.acking(text)  # its letter goes out without it
 
     async def _change(self) -> None:
         """Resets the consumer, gives its letters another subject, and makes room for them. What fails in a fault may
@@ -111,10 +124,20 @@ class DeadLetters(Workload):
 
         await self.pull(session, STREAM, CONSUMER, take, batch)
 
+    async def _delete(self, session: Session, seq: int) -> None:
+        """Unless it was acknowledged, and is gone."""
+        try:
+            await session.api(f"STREAM.MSG.DELETE.{STREAM}", {"seq": seq})
+        except ApiError as error:
+            if error.err_code not in GONE:
+                raise
+
     async def check(self) -> None:
         session = await self.session("rest")
         if self.later or self.full:
             await self._target(-1, "CREATE" if self.later else "UPDATE")
+        for seq in self.far:
+            await self.insist(f"deleting {seq}", lambda seq=seq: self._delete(session, seq))
 
         async def empty() -> bool:
             await self._pull(session, 20)
@@ -122,10 +145,21 @@ class DeadLetters(Workload):
             return bool(info["state"]["messages"] == 0)
 
         await self.until("the stream is empty", empty, SETTLE)
+        if self.far:  # their letters go out now
+            await asyncio.sleep(AGAIN)
         letters = await self.contents(session, TARGET)
         self.count("letters", len(letters))
+        hops = [int(msg.headers["Nats-Dead-Letter-Hops"]) for msg in letters.values()]
+        self.require(max(hops, default=0) <= MOST_HOPS, f"a message was a dead letter {max(hops, default=0)} times")
         found = [
-            Letter(msg.headers["Nats-Subject"].split(".")[0], msg.headers["Nats-Msg-Id"], msg.payload.decode())
+            Letter(msg.headers["Nats-Subject"].split(".")[0], msg.headers["Nats-Msg-Id"], _text_of(msg))
             for msg in letters.values()
         ]
         self.judge.complete(self.log.acked.values(), found)
+
+
+def _text_of(letter: Msg) -> str:
+    """One whose message was removed has its own id for a text."""
+    return (
+        letter.payload.decode() if "Nats-Dead-Letter-Removed" not in letter.headers else letter.headers["Nats-Msg-Id"]
+    )

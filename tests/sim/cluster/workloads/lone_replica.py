@@ -9,6 +9,7 @@ from typing import Any
 from testkit.sim.machine import JOURNAL, Machine
 from tests.sim.cluster import disk_faults, liveness
 from tests.sim.cluster.invariants import jetstream_of
+from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.machine_faults import start
 from tests.sim.cluster.replicas import replicas
 from tests.sim.cluster.workload import Workload
@@ -23,6 +24,7 @@ SILENT = 6.0
 class LoneReplica(Workload):
     name = "lone-replica"
     layout = "three"
+    judges = (Exact,)
     promises = (
         "the only replica of a stream goes on after its journal was damaged, with messages as they were stored",
         "and not while a server is away that might have the stream",
@@ -125,9 +127,9 @@ class LoneReplica(Workload):
             )
         lost = [seq for seq in self.sent.values() if seq and seq not in found]
         self.count("lost", len(lost))
-        self.require(not (clean and lost), f"{lost} are lost, and the data store had them")
+        Exact.equal(f"{self.name}: what is lost of what the data store had", lost if clean else [], [])
         last = max(found, default=0)
-        self.require(sorted(found) == list(range(1, last + 1)), f"there are holes up to {last}")
+        Exact.equal(f"{self.name}: sequences", sorted(found), list(range(1, last + 1)))
         self.sent = {msg.payload.decode(): seq for seq, msg in found.items()}
 
     async def _delete_others(self) -> None:

@@ -4,15 +4,19 @@ for waits for them, within bounds, and comes as it was stored."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+from typing import Any
 
-from testkit.sim.session import Msg, NoResponders, Session
+from testkit.sim.session import Disconnected, Msg, NoResponders, Session
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.workload import PASSING, Delivered, Workload, together
 
 STREAM = "SLOW"
 SIZE = 40_000
 """Bytes of a message: twenty fill what kernels hold of a connection, and what a server holds for a slow one."""
+RATE = 200_000
+"""Bytes per second of a push consumer that has a limit."""
 FIRST, MOST = 8, 24
 """Messages at the beginning, and in the end."""
 READERS = 2
@@ -155,8 +159,19 @@ class SlowReaders(Workload):
         """A push consumer, whose client is deaf now and then."""
         session = await self.session("push")
         seqs: list[int] = []
-        session.subscribe("slow.pushed", lambda msg: seqs.append(Delivered.of(msg).seq) if not msg.status else None)
-        config = {"deliver_subject": "slow.pushed", "ack_policy": "none"}
+
+        def take(msg: Msg) -> None:
+            if not msg.status:
+                seqs.append(Delivered.of(msg).seq)
+            elif msg.reply:  # a question of flow control
+                with contextlib.suppress(Disconnected):
+                    session.publish(msg.reply)
+
+        session.subscribe("slow.pushed", take)
+        config: dict[str, Any] = {"deliver_subject": "slow.pushed", "ack_policy": "none"}
+        config |= self.rng.choice(
+            [{}, {"rate_limit_bps": 8 * RATE}, {"flow_control": True, "idle_heartbeat": 500_000_000}]
+        )
         await self.create_consumer(self.admin, STREAM, "pushed", **config)
         async for _ in self.turns(0.5):
             session.stop_reading()
