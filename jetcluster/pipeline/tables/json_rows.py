@@ -18,7 +18,17 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 
 from jetcluster.pipeline.result import UsageError
-from jetcluster.pipeline.tables.columns import grown, is_text, is_told, merged, name_fault, size_of, type_of
+from jetcluster.pipeline.tables.columns import (
+    MAX_COLUMNS,
+    cleaned,
+    grown,
+    is_text,
+    is_told,
+    merged,
+    name_fault,
+    size_of,
+    type_of,
+)
 from jetcluster.pipeline.tables.payload import Chunks, MisfitError, Parsed, ValueRoom
 
 Convert = Callable[[Any, str], Any]
@@ -67,8 +77,8 @@ class JsonRows:
                 dead.append(place)
                 reason = str(error) if isinstance(error, MisfitError) else "it is nested too deeply"
                 why.append(reason.encode(errors="backslashreplace").decode())  # it may show a name that is no text
-                if self._infer and value is not None:
-                    new = merged(new, type_of(value))
+                if self._infer and value is not None and size_of(new) < MAX_COLUMNS:  # more can be no columns
+                    new = merged(new, cleaned(type_of(value)) or pa.struct([]))
         columns = chunks.arrays()
         assert not chunks.faults, "each value was made for its column"
         return Parsed(columns, chunks.places, dead, why, self._found(new))
