@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.scenarios.spark import in_one_thread, jvm_of, spark_session, timed
-from bench.spent import Sample, table
-from jetcluster.client.servers import ServerOptions, ask
+from bench import spark_frame
+from bench.scenarios.spark import jvm_of, timed
+from bench.spark_frame import create, report, standing
+from bench.spent import Sample
 from jetcluster.pipeline.main import run_in
-from testkit.harness import TOP, ProcessCluster
+from testkit.harness import ProcessCluster
 
 STREAM: Final = "LAKE"
 BUCKET: Final = "LAKEKEYS"
@@ -113,50 +112,26 @@ def bucket_round(
 
 
 async def measure(rounds: int, rows: int, keys: int, folder: Path) -> dict[str, list[Sample]]:
-    in_one_thread()
     samples: dict[str, list[Sample]] = {}
-    async with ProcessCluster(3, root=folder / "lake-cluster") as cluster:
+    async with standing(folder, "lake") as (cluster, session):
         pids = [node.pid for node in cluster.nodes]
-        for name, subject, config in (
-            (STREAM, f"{STREAM}.>", {}),
-            (f"KV_{BUCKET}", f"$KV.{BUCKET}.>", {"max_msgs_per_subject": 1}),
-        ):
-            made = {"name": name, "subjects": [subject], "num_replicas": 3, "allow_direct": True, **config}
-            servers = ServerOptions(tuple(cluster.urls))
-            await asyncio.to_thread(ask, servers, lambda one, made=made: one.api(f"STREAM.CREATE.{made['name']}", made))
-        session = await asyncio.to_thread(spark_session, folder)
-        try:
-            await asyncio.to_thread(written, session, cluster, STREAM, f"concat('{STREAM}.', id % 97)", rows)
-            for _ in range(rounds):
-                for name, sample in (
-                    await asyncio.to_thread(stream_round, session, cluster, pids, rows, folder)
-                ).items():
-                    samples.setdefault(name, []).append(sample)
-                for name, sample in (
-                    await asyncio.to_thread(bucket_round, session, cluster, pids, keys, folder)
-                ).items():
-                    samples.setdefault(name, []).append(sample)
-        finally:
-            session.stop()
+        await create(cluster, STREAM, f"{STREAM}.>")
+        await create(cluster, f"KV_{BUCKET}", f"$KV.{BUCKET}.>", max_msgs_per_subject=1)
+        await asyncio.to_thread(written, session, cluster, STREAM, f"concat('{STREAM}.', id % 97)", rows)
+        for _ in range(rounds):
+            of_stream = await asyncio.to_thread(stream_round, session, cluster, pids, rows, folder)
+            of_bucket = await asyncio.to_thread(bucket_round, session, cluster, pids, keys, folder)
+            for name, sample in (of_stream | of_bucket).items():
+                samples.setdefault(name, []).append(sample)
     return samples
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=400_000)
+    spark_frame.add_options(parser)
     parser.add_argument("--keys", type=int, default=20_000)
-    parser.add_argument("--out", type=Path, help="Markdown page to write")
 
 
 def main(arguments: argparse.Namespace) -> None:
-    load, base = os.getloadavg()[0], TOP / ".bench"
-    base.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="lakehouse-", dir=base) as folder:
-        samples = asyncio.run(measure(arguments.rounds, arguments.rows, arguments.keys, Path(folder)))
-    text = (
-        f"{arguments.rows:,} messages of about 80 bytes of JSON, R3; median of {arguments.rounds}; load average at the "
-        f"start {load:.1f} on {os.cpu_count()} cores.\n\n{table(samples, what='rows')}"
-    )
-    if arguments.out:
-        arguments.out.write_text(text)
-    print(text)
+    what = f"{arguments.rows:,} messages of about 80 bytes of JSON, R3"
+    rows, keys = arguments.rows, arguments.keys
+    report(arguments, "lakehouse", what, lambda folder: measure(arguments.rounds, rows, keys, folder))

@@ -11,17 +11,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bench import loads
-from bench.scenarios.spark import SIZE, archiving, in_one_thread, jvm_of, spark_session, timed
-from bench.spent import Sample, table
+from bench import loads, spark_frame
+from bench.scenarios.spark import SIZE, archiving, jvm_of, timed
+from bench.spark_frame import create, report, standing
+from bench.spent import Sample
 from jetcluster.client.servers import ServerOptions, ask
 from jetcluster.pipeline.main import run_in
-from testkit.harness import TOP, ProcessCluster
+from testkit.harness import ProcessCluster
 
 STREAM: Final = "KEPT"
 MODES: Final = {"exact": ["--no-verify"], "fence": ["--create"], "msgid": ["--create"]}
@@ -53,44 +53,28 @@ def sampled(session: Any, cluster: ProcessCluster, mode: str, archive: Path, row
 
 
 async def measure(rounds: int, rows: int, modes: list[str], folder: Path) -> dict[str, list[Sample]]:
-    in_one_thread()
     samples: dict[str, list[Sample]] = {}
-    async with ProcessCluster(3, root=folder / "restore-cluster") as cluster:
-        config = {"name": STREAM, "subjects": [f"{STREAM}.>"], "num_replicas": 3, "allow_direct": True}
-        servers = ServerOptions(tuple(cluster.urls))
-        await asyncio.to_thread(ask, servers, lambda one: one.api(f"STREAM.CREATE.{STREAM}", config))
+    async with standing(folder, "restore") as (cluster, session):
+        await create(cluster, STREAM, f"{STREAM}.>")
         leader = await cluster.stream_leader(STREAM)
         await loads.js_publish(leader.url, f"{STREAM}.lines", size=SIZE, window=500, count=rows)
         await cluster.wait_current(STREAM)
-        session = await asyncio.to_thread(spark_session, folder)
-        try:
-            await asyncio.to_thread(archiving(session, cluster, STREAM, folder, rows))
-            await asyncio.to_thread(ask, servers, lambda one: one.api(f"STREAM.DELETE.{STREAM}"))
-            for _ in range(rounds):
-                for mode in modes:
-                    found = await asyncio.to_thread(sampled, session, cluster, mode, folder / "archive", rows)
-                    samples.setdefault(mode, []).append(found)
-        finally:
-            session.stop()
+        await asyncio.to_thread(archiving(session, cluster, STREAM, folder, rows))
+        servers = ServerOptions(tuple(cluster.urls))
+        await asyncio.to_thread(ask, servers, lambda one: one.api(f"STREAM.DELETE.{STREAM}"))
+        for _ in range(rounds):
+            for mode in modes:
+                found = await asyncio.to_thread(sampled, session, cluster, mode, folder / "archive", rows)
+                samples.setdefault(mode, []).append(found)
     return samples
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=400_000)
+    spark_frame.add_options(parser)
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--out", type=Path, help="Markdown page to write")
 
 
 def main(arguments: argparse.Namespace) -> None:
-    load, base = os.getloadavg()[0], TOP / ".bench"
-    base.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="restore-", dir=base) as folder:
-        samples = asyncio.run(measure(arguments.rounds, arguments.rows, arguments.modes.split(","), Path(folder)))
-    text = (
-        f"{arguments.rows:,} rows of {SIZE} bytes, R3, an archive of two batches; median of {arguments.rounds}; load "
-        f"average at the start {load:.1f} on {os.cpu_count()} cores.\n\n{table(samples, what='rows')}"
-    )
-    if arguments.out:
-        arguments.out.write_text(text)
-    print(text)
+    what = f"{arguments.rows:,} rows of {SIZE} bytes, R3, an archive of two batches"
+    modes = arguments.modes.split(",")
+    report(arguments, "restore", what, lambda folder: measure(arguments.rounds, arguments.rows, modes, folder))

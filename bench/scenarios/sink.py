@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bench.scenarios.spark import SIZE, in_one_thread, jvm_of, spark_session, timed
-from bench.spent import Sample, table
+from bench import spark_frame
+from bench.scenarios.spark import SIZE, jvm_of, timed
+from bench.spark_frame import create, report, standing
+from bench.spent import Sample
 from jetcluster.client.servers import ServerOptions, ask
-from testkit.harness import TOP, ProcessCluster
+from testkit.harness import ProcessCluster
 
 LOADS: Final[dict[str, tuple[dict[str, Any], dict[str, str]]]] = {
     "none": ({}, {"idempotence": "none"}),
@@ -47,56 +47,32 @@ def writing(
 
 async def measure(rounds: int, rows: int, folder: Path) -> dict[str, list[Sample]]:
     """Every round writes each load to a stream of its own."""
-    in_one_thread()
     samples: dict[str, list[Sample]] = {}
-    async with ProcessCluster(3, root=folder / "sink-cluster") as cluster:
+    async with standing(folder, "sink") as (cluster, session):
         servers = ServerOptions(tuple(cluster.urls))
-        session = await asyncio.to_thread(spark_session, folder)
-        try:
-            jvm, pids = jvm_of(session), [node.pid for node in cluster.nodes]
-            await asyncio.to_thread(writing(session, cluster, "", rows, {}))  # warm
-            for at in range(rounds):
-                for number, (name, (config, options)) in enumerate(LOADS.items()):
-                    stream = f"SINK{at}{number}"
-                    made = {"name": stream, "subjects": [f"{stream}.>"], "num_replicas": 3, **config}
-                    await asyncio.to_thread(ask, servers, _creation(stream, made))
-                    work = writing(session, cluster, stream, rows, options)
-                    found = await asyncio.to_thread(timed, work, pids, jvm, rows)
-                    samples.setdefault(name, []).append(found)
-                    state = await asyncio.to_thread(ask, servers, _information(stream))
-                    if state["state"]["messages"] != rows:
-                        raise RuntimeError(f"{name}: {state['state']['messages']} messages of {rows} rows")
-                    await asyncio.to_thread(ask, servers, lambda one, stream=stream: one.api(f"STREAM.DELETE.{stream}"))
-                work = writing(session, cluster, "", rows, {})
-                samples.setdefault("noop", []).append(await asyncio.to_thread(timed, work, pids, jvm, rows))
-        finally:
-            session.stop()
+        jvm, pids = jvm_of(session), [node.pid for node in cluster.nodes]
+        await asyncio.to_thread(writing(session, cluster, "", rows, {}))  # warm
+        for at in range(rounds):
+            for number, (name, (config, options)) in enumerate(LOADS.items()):
+                stream = f"SINK{at}{number}"
+                await create(cluster, stream, f"{stream}.>", **config)
+                work = writing(session, cluster, stream, rows, options)
+                found = await asyncio.to_thread(timed, work, pids, jvm, rows)
+                samples.setdefault(name, []).append(found)
+                state = await asyncio.to_thread(
+                    ask, servers, lambda one, stream=stream: one.api(f"STREAM.INFO.{stream}")
+                )
+                if state["state"]["messages"] != rows:
+                    raise RuntimeError(f"{name}: {state['state']['messages']} messages of {rows} rows")
+                await asyncio.to_thread(ask, servers, lambda one, stream=stream: one.api(f"STREAM.DELETE.{stream}"))
+            work = writing(session, cluster, "", rows, {})
+            samples.setdefault("noop", []).append(await asyncio.to_thread(timed, work, pids, jvm, rows))
     return samples
 
 
-def _creation(stream: str, config: dict[str, Any]) -> Callable[[Any], Any]:
-    return lambda connection: connection.api(f"STREAM.CREATE.{stream}", config)
-
-
-def _information(stream: str) -> Callable[[Any], Any]:
-    return lambda connection: connection.api(f"STREAM.INFO.{stream}")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--out", type=Path, help="Markdown page to write")
+add_options = spark_frame.add_options
 
 
 def main(arguments: argparse.Namespace) -> None:
-    load, base = os.getloadavg()[0], TOP / ".bench"
-    base.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="sink-", dir=base) as folder:
-        samples = asyncio.run(measure(arguments.rounds, arguments.rows, Path(folder)))
-    text = (
-        f"{arguments.rows:,} rows of {SIZE} bytes, R3; median of {arguments.rounds}; load average at the start "
-        f"{load:.1f} on {os.cpu_count()} cores.\n\n{table(samples, what='rows')}"
-    )
-    if arguments.out:
-        arguments.out.write_text(text)
-    print(text)
+    what = f"{arguments.rows:,} rows of {SIZE} bytes, R3"
+    report(arguments, "sink", what, lambda folder: measure(arguments.rounds, arguments.rows, folder))

@@ -52,6 +52,8 @@ def archiving(session: Any, cluster: ProcessCluster, stream: str, folder: Path, 
 MESSAGES = 1_000_000
 SIZE = 128
 STREAM = "SPARK"
+FILTERED = "SPARKFILTERED"
+"""A stream with as many messages, of which a filter matches one of a hundred."""
 APART = 400_000
 """Messages that are read from memory."""
 PATHS = {
@@ -124,6 +126,19 @@ def apart(session: Any, cluster: ProcessCluster, jvm: int, rounds: int) -> dict[
     return samples
 
 
+def filtered(session: Any, cluster: ProcessCluster) -> Callable[[], None]:
+    """Fills the stream FILTERED; returns the read of one of a hundred messages."""
+    config = {"name": FILTERED, "subjects": [f"{FILTERED}.>"], "num_replicas": 3, "allow_direct": True}
+    ask(ServerOptions(tuple(cluster.urls)), lambda one: one.api(f"STREAM.CREATE.{FILTERED}", config))
+    rows = session.range(0, MESSAGES, 1, 2).selectExpr(
+        f"concat('{FILTERED}.', id % 100) AS subject", f"rpad(id, {SIZE}, 'x') AS data"
+    )
+    where = {"servers": ",".join(cluster.urls), "stream": FILTERED}
+    rows.write.format("jetstream").mode("append").options(**where, idempotence="none").save()
+    read = session.read.format("jetstream").options(**where, subjects=f"{FILTERED}.7").load()
+    return lambda: read.write.format("noop").mode("overwrite").save()
+
+
 async def measure(rounds: int, seconds: float, folder: Path) -> tuple[dict[str, list[Sample]], dict[str, list[Sample]]]:
     """With the cluster, and with answers from memory."""
     samples: dict[str, list[Sample]] = {}
@@ -140,6 +155,7 @@ async def measure(rounds: int, seconds: float, folder: Path) -> tuple[dict[str, 
             jvm = jvm_of(session)
             urls, pids = cluster.urls, [node.pid for node in cluster.nodes]
             await asyncio.to_thread(scan(session, urls, 2))  # warm: JIT, worker processes
+            few = await asyncio.to_thread(filtered, session, cluster)
             for at in range(rounds):
                 for count in (1, 2) if at % 2 == 0 else (2, 1):
                     own = await own_rate(cluster, STREAM, MESSAGES, count, seconds)
@@ -150,6 +166,8 @@ async def measure(rounds: int, seconds: float, folder: Path) -> tuple[dict[str, 
                 work = scan(session, urls, 2, columns="seq,subject,data")
                 found = await asyncio.to_thread(timed, work, pids, jvm)
                 samples.setdefault("source, 2 partitions, three columns", []).append(found)
+                found = await asyncio.to_thread(timed, few, pids, jvm, MESSAGES // 100)
+                samples.setdefault("source, a filter that matches 1 of 100, per row that it returns", []).append(found)
                 work = archiving(session, cluster, STREAM, folder, MESSAGES)
                 found = await asyncio.to_thread(timed, work, pids, jvm)
                 samples.setdefault("archive to Parquet (zstd) with manifests, all columns", []).append(found)

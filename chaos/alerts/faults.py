@@ -58,6 +58,53 @@ async def _start(stage: Stage) -> None:
     await stage.current("ORDERS")
 
 
+async def _kill_the_only(stage: Stage) -> None:
+    await _alone(stage)
+    stage.nodes[2].kill9()
+
+
+async def _start_the_only(stage: Stage) -> None:
+    await _start(stage)
+    await stage.leader("ALONE")
+    await _delete_alone(stage)
+
+
+async def _lose_the_only(stage: Stage) -> None:
+    """A server comes back with an empty store, and had a stream's only replica. A stream with two cannot lose one."""
+    await stage.api("STREAM.DELETE.PAIR")
+    await _alone(stage)
+    node = stage.nodes[2]
+    node.kill9()
+    empty(node.store)
+    await node.start()
+
+
+async def _give_up_the_only(stage: Stage) -> None:
+    await _delete_alone(stage)
+    await stage.make_pair()
+
+
+async def _delete_alone(stage: Stage) -> None:
+    await stage.api("STREAM.DELETE.ALONE")
+    await stage.current("ORDERS")
+
+
+async def _alone(stage: Stage) -> None:
+    """Makes ALONE, with its one replica on the last node: others take the places before it."""
+    config = {"num_replicas": 1}
+    for number in range(6):
+        await stage.api("STREAM.CREATE.ALONE", {**config, "name": "ALONE", "subjects": ["alone"]})
+        if found := await stage.leader("ALONE") is stage.nodes[2]:
+            break
+        await stage.api("STREAM.DELETE.ALONE")
+        name = f"BEFORE{number}"
+        await stage.api(f"STREAM.CREATE.{name}", {**config, "name": name, "subjects": [name.lower()]})
+    for other in range(number):
+        await stage.api(f"STREAM.DELETE.BEFORE{other}")
+    if not found:
+        raise HarnessError("ALONE is never placed on n3")
+
+
 async def _restart_often(stage: Stage) -> None:
     node = stage.nodes[2]
     for _ in range(RESTARTS):
@@ -330,6 +377,7 @@ async def _all_samples(stage: Stage) -> None:
 
 FAULTS = (
     Fault("JetclusterServerGone", "SIGKILL of a node", _kill, _start),
+    Fault("JetclusterStreamsAway", "SIGKILL of the only server of a stream", _kill_the_only, _start_the_only),
     Fault("JetclusterServersCutOff", "no byte between two of three nodes", _cut_link, _heal_link),
     Fault("JetclusterReplicaLags", "SIGSTOP of a follower while its stream is written", _pause, _resume),
     Fault("JetclusterServerUnhealthy", "a node's data store answers EIO", _fail_store, _mend_store),
@@ -350,6 +398,8 @@ FAULTS = (
     Fault("JetclusterReplicasDiffer", "planted: a follower of a stream with two replicas reads other hashes",
           _differ, _agree),
     Fault("JetclusterMetricsCut", "planted: the edge shows 200 samples at most", _few_samples, _all_samples),
+    Fault("JetclusterStreamsLost", "the only server of a stream comes back without its store",
+          _lose_the_only, _give_up_the_only),
     Fault("JetclusterDamageFound", "a bit of a node's data flips", _rot_once, _renewed, NOTICED, 180.0),
     Fault("JetclusterReplicaOutOfService", "a bit flips again, within ten minutes; then a new disk",
           _rot_again, _new_disk, NOTICED, 180.0),

@@ -256,11 +256,23 @@ async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     return {"success": True}
 
 
+async def peer_remove(context: ApiContext, request: Request) -> Fields:
+    """Lets a consumer with one replica leave a server that its stream stays on; EVACUATE is the same."""
+    if not context.cluster.clustered:
+        raise by_code(errors.CLUSTER_REQUIRED)
+    wanted = models.PeerRequest.from_fields(request.fields, strict=request.strict)
+    if not wanted.peer:
+        raise by_code(errors.BAD_REQUEST)
+    await on_leader(context, request, "consumer_leave", {"name": request.args[1], "peer": wanted.peer})
+    return {"success": True}
+
+
 async def _page(context: ApiContext, request: Request, kind: str, limit: int) -> tuple[Fields, Fields]:
     wanted = models.PageRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, kind, {"offset": max(0, wanted.offset), "limit": limit})
     total = int(result["total"])
-    return {"total": total, "offset": min(max(0, wanted.offset), total), "limit": limit}, result
+    page = {"total": total, "offset": min(max(0, wanted.offset), total), "limit": result.get("limit", limit)}
+    return page, result
 
 
 def _refuse_body(request: Request) -> None:

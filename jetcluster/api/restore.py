@@ -418,13 +418,15 @@ class RestoreReceiver:
         config = consumer_rules.with_defaults({**given, "name": name}, assignment.config, limits, pedantic=False)
         consumer_rules.check_config(name, config, assignment.config, limits)
         check_letters(self._request, config)
-        body = {
+        body: Fields = {
             "name": name,
             "config": config,
             "action": "create",
             "request": request_id,
             "restored": await self._in_steps(archived.decoding(found.get("state") or {})),
         }
+        if (created := archived.created(found.get("state"))) is not None:
+            body["created"] = created
         await self._context.cluster.stream_request(assignment, "consumer_create", body)
 
     async def _ask(self, kind: str, body: Fields) -> Fields:

@@ -103,23 +103,28 @@ async def _check_settled(context: ApiContext, request: Request, *, moves: bool) 
         raise by_code(errors.MOVE_IN_PROGRESS if known.origin is not None else errors.RECONFIGURATION_IN_PROGRESS)
 
 
-async def _under_way(context: ApiContext, assignment: Assignment) -> bool:
-    """True while the members of the stream's group differ from its assignment."""
+async def _under_way(context: ApiContext, assignment: Assignment) -> list[str]:
+    """The members of the stream's group from before a change that is under way; empty when there is none."""
     answer = await context.cluster.stream_request(assignment, "members", {"revision": assignment.revision})
-    return bool(answer["learners"] or answer["outgoing"]) or set(answer["voters"]) != set(assignment.peers)
+    changes = answer["learners"] or answer["outgoing"] or set(answer["voters"]) != set(assignment.peers)
+    return list(answer["outgoing"] or answer["voters"]) if changes else []
 
 
 async def cancel_move(context: ApiContext, request: Request) -> Fields:
-    """Moves the stream back to its previous peers and placement; replicas that have moved already move back."""
+    """Moves the stream back to its previous peers and placement; replicas that have moved already move back. So it does
+    with a replica that was to leave a server."""
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
     known = await _lookup(context, request)
-    if known.origin is None:
-        raise by_code(errors.NO_RECONFIGURATION)
     before = await _standing(context, request, known)
-    if not await _under_way(context, known):
+    members = await _under_way(context, known)
+    if not members or (known.origin is None and len(members) != known.replicas):  # another number of replicas stays
         raise by_code(errors.NO_RECONFIGURATION)
-    result = await meta(context, "stream_move_cancel", request, name=known.name, revision=known.revision)
+    wanted: Fields = {"name": known.name, "revision": known.revision}
+    if known.origin is not None:
+        result = await meta(context, "stream_move_cancel", request, **wanted)
+    else:
+        result = await meta(context, "stream_stay", request, **wanted, peers=members)
     assignment = Assignment.from_dict(result["assignment"])
     info = await decided(context, assignment, before)
     request.tell(assignment.name, "modify")
@@ -187,7 +192,7 @@ async def list_streams(context: ApiContext, request: Request) -> Fields:
     fields: Fields = {
         "total": result["total"],
         "offset": result["offset"],
-        "limit": LIST_LIMIT,
+        "limit": result.get("limit", LIST_LIMIT),
         "streams": [
             stream_info(context, _newest(a, answers[a.gid]), answers[a.gid]) for a in assignments if a.gid in answers
         ],
@@ -242,7 +247,8 @@ async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
 
 
 async def peer_remove(context: ApiContext, request: Request) -> Fields:
-    """Success says that the removal has begun: the replica goes once its successor has all that it had."""
+    """Success says that the removal has begun: the replica goes once its successor has all that it had. So EVACUATE,
+    which nats-server distinguishes by that, is the same."""
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
     wanted = models.PeerRequest.from_fields(request.fields, strict=request.strict)

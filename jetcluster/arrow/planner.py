@@ -9,7 +9,7 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jetcluster.archive.bounds import Bounds
 from jetcluster.archive.manifest import ArchivedFile
@@ -44,6 +44,29 @@ class Target:
     """The servers that had a replica of it."""
 
 
+class SubjectRange(NamedTuple):
+    """The subjects of a filter with `low` <= subject < `high`, which a task lists itself."""
+
+    filter: str
+    low: str
+    high: str
+    """"": up to the last one."""
+    place: int
+    """The number of subjects of the filter before them at planning, where the task begins to look."""
+    elsewhere: tuple[str, ...] = ()
+    """Filters whose subjects are of other ranges."""
+
+
+class Subjects(NamedTuple):
+    """The subjects of a stream: their names, or ranges of them where they are many."""
+
+    names: tuple[str, ...] = ()
+    ranges: tuple[SubjectRange, ...] = ()
+
+
+NO_SUBJECTS: Final = Subjects()
+
+
 @dataclass(frozen=True)
 class RangeTask:
     """The messages with `low` <= sequence < `high`."""
@@ -56,7 +79,7 @@ class RangeTask:
 
 @dataclass(frozen=True)
 class LastTask:
-    """The last message of each of `subjects`, up to the sequence `up_to`."""
+    """The last message of each of `subjects`, or of those `within` a range, up to the sequence `up_to`."""
 
     target: Target
     subjects: tuple[str, ...]
@@ -64,6 +87,7 @@ class LastTask:
     index: int
     newest: bool = False
     """Messages after `up_to` count, too."""
+    within: SubjectRange | None = None
 
 
 @dataclass(frozen=True)
@@ -213,9 +237,11 @@ def range_tasks(
     return tasks
 
 
-def last_tasks(target: Target, subjects: Sequence[str], up_to: int, options: SourceOptions) -> list[Task]:
+def last_tasks(target: Target, subjects: Subjects, up_to: int, options: SourceOptions) -> list[Task]:
     """Returns tasks for the last message of each subject; subjects that sort together stay together."""
-    names = sorted(subjects)
+    if subjects.ranges:
+        return [LastTask(target, (), up_to, at, options.newest, one) for at, one in enumerate(subjects.ranges)]
+    names = sorted(subjects.names)
     chunks = [tuple(names[at : at + LAST_CHUNK_SUBJECTS]) for at in range(0, len(names), LAST_CHUNK_SUBJECTS)]
     count = options.min_partitions or max(min(os.cpu_count() or 1, len(chunks)), -(-len(names) // options.max_records))
     count = max(min(count, len(chunks)), 1)

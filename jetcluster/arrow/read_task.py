@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from jetcluster.archive.bounds import Bounds
 from jetcluster.archive.manifest import ArchivedFile
-from jetcluster.arrow import archived, in_order
+from jetcluster.arrow import archived, in_order, listing
 from jetcluster.arrow.archived import Seen
 from jetcluster.arrow.archived_rows import ArchivedConverter
 from jetcluster.arrow.convert import Converter
@@ -61,9 +61,25 @@ class LastFetch:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields one batch per request, by sequence. Raises StreamError, and the error of the last attempt."""
-        names = self._task.subjects
-        for at in range(0, len(names), LAST_CHUNK_SUBJECTS):
-            yield from self._chunk(names[at : at + LAST_CHUNK_SUBJECTS])
+        for names in self._names():
+            for at in range(0, len(names), LAST_CHUNK_SUBJECTS):
+                yield from self._chunk(names[at : at + LAST_CHUNK_SUBJECTS])
+
+    def _names(self) -> Iterator[tuple[str, ...]]:
+        """Yields the subjects; those within a range page by page, so that the task holds one page."""
+        task = self._task
+        if task.within is None:
+            return iter([task.subjects])
+        return listing.within(self._listed, task.within, task.up_to)
+
+    def _listed(self, subject_filter: str, place: int) -> listing.Page:
+        """Asks over the open connection once, then over new ones."""
+        stream = self._task.target.stream
+        try:
+            return listing.page(self._link.connection, stream, subject_filter, place)
+        except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
+            self._link.close()
+            return listing.asked_page(self._options, stream, subject_filter, place)
 
     def _chunk(self, names: tuple[str, ...]) -> Iterator[Batch]:
         """Yields the messages page by page, as `max_bytes` may cut an answer short. What a page of the newest ones

@@ -103,7 +103,7 @@ def read_extents(
 def cut_into_parts(extents: Sequence[Extent], options: SourceOptions, threads: int) -> SourceOptions:
     """Returns the options with which `tasks_of` makes parts of the ranges."""
     if options.mode == "last":
-        parts = max((-(-len(extent.subjects) // PART_SUBJECTS) for extent in extents), default=1)
+        parts = max((-(-len(extent.subjects.names) // PART_SUBJECTS) for extent in extents), default=1)
         return replace(options, min_partitions=max(threads, parts))
     largest = max((extent.mean_bytes for extent in extents), default=0.0)
     return replace(options, max_records=max(min(PART_ROWS, int(PART_BYTES / max(largest, 1.0))), 1))

@@ -5,19 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from jetcluster.archive.bounds import Bounds
-from jetcluster.arrow import archived, cut, planner
+from jetcluster.arrow import archived, cut, listing, planner
 from jetcluster.arrow.archived import Archived
-from jetcluster.arrow.cut import ChangedError
 from jetcluster.arrow.frames import pending
 from jetcluster.arrow.link import check_preference
 from jetcluster.arrow.offsets import Offset, Offsets, Partitioning
 from jetcluster.arrow.options import SourceOptions
-from jetcluster.arrow.planner import DataLossError, OrderedTask, RangeTask, Target, Task
+from jetcluster.arrow.planner import NO_SUBJECTS, DataLossError, OrderedTask, RangeTask, Subjects, Target, Task
 from jetcluster.client.connection import Connection
 from jetcluster.client.listing import listed
 from jetcluster.client.servers import ask
@@ -32,12 +31,6 @@ from jetcluster.client.stream_state import (
 
 T = TypeVar("T")
 
-OVERLAP_GROWTH: Final = 16
-MAX_OVERLAP: Final = 50_000
-"""Subjects; half of a server's page."""
-MAX_STEPS_BACK: Final = 100
-"""Pages of subjects that are asked for again before a listing is given up."""
-
 
 class Extent(NamedTuple):
     """The part of one stream that a batch query reads, decided once."""
@@ -45,7 +38,7 @@ class Extent(NamedTuple):
     target: Target
     low: int
     high: int
-    subjects: tuple[str, ...] = ()
+    subjects: Subjects = NO_SUBJECTS
     """For mode=last: the stored subjects."""
     mean_bytes: float = 0.0
     """The size of a stored message."""
@@ -265,12 +258,19 @@ def _extent(link: Connection, target: Target, state: StreamState, options: Sourc
         loss = str(error)
         lenient = dataclasses.replace(options, fail_on_data_loss=False)
         low, high = _start(seq_at, state, lenient).seq, _end(seq_at, state, lenient)
-    subjects = stored_subjects(link, name, options.subjects, high - 1) if options.mode == "last" else ()
+    subjects = _subjects(link, name, high - 1, options) if options.mode == "last" else NO_SUBJECTS
     if options.mode == "last" and not is_ours(link) and not state.current:
         # nats-server does not report what a replica has applied: an older message would look like the last one.
         raise StreamError(f"{name}: mode=last on nats-server needs all replicas online and current")
     mean = state.bytes / state.messages if state.messages else 0.0
     return _with_archive(Extent(target, min(low, high), high, subjects, mean, loss), archive, live, options)
+
+
+def _subjects(link: Connection, stream: str, at_least: int, options: SourceOptions) -> Subjects:
+    return listing.plan(
+        partial(listing.page, link, stream), options.subjects, at_least, size=options.max_records,
+        least=options.min_partitions,
+    )  # fmt: skip
 
 
 def _seq_at_time(link: Connection, state: StreamState, archive: Archived | None, ns: int) -> int:
@@ -319,40 +319,3 @@ def _checked(link: Connection, name: str, options: SourceOptions) -> tuple[Targe
         )
     check_preference(options, source.peers)
     return Target(name, source.name, state.created, source.leader, source.peers), state
-
-
-def stored_subjects(link: Connection, stream: str, filters: Sequence[str], at_least: int = 0) -> tuple[str, ...]:
-    """Returns the subjects of the stream's messages up to `at_least` or a later one, requested page by page: each that
-    had a message all the time. Raises ChangedError when a leader that answers has not reached that sequence, or
-    subjects go faster than they are listed."""
-    found: dict[str, None] = {}
-    for one in filters:
-        for page in _subject_pages(link, stream, one, at_least):
-            found.update(dict.fromkeys(page))
-    return tuple(found)
-
-
-def _subject_pages(link: Connection, stream: str, subject_filter: str, at_least: int) -> Iterator[list[str]]:
-    """Yields the sorted subjects, some of them more than once. A page begins at a count of subjects, so when some in
-    front of it go, those behind them move into the page before. Therefore each page overlaps with the one before it,
-    and one that does not any more is asked for again from further in front."""
-    offset, overlap, last, gone_back = 0, 1, "", 0
-    while True:
-        body = {"subjects_filter": subject_filter, "offset": offset}
-        info = link.api(f"STREAM.INFO.{stream}", body, timeout=30.0)
-        if int(info["state"]["last_seq"]) < at_least:
-            raise ChangedError(f"{stream}: the leader that answers ends before {at_least}")
-        page = list(info["state"].get("subjects") or ())
-        total = int(info.get("total", 0))
-        if offset and (not page or page[0] > last):
-            gone_back += 1
-            if gone_back > MAX_STEPS_BACK:
-                raise ChangedError(f"{stream}: subjects of {subject_filter} go faster than they are listed")
-            overlap = min(overlap * OVERLAP_GROWTH, MAX_OVERLAP)
-            offset = max(min(offset, total) - overlap, 0)
-            continue
-        yield page
-        if not page or offset + len(page) >= total:
-            return
-        last = page[-1]
-        offset += max(len(page) - min(overlap, len(page) // 2), 1)

@@ -412,4 +412,6 @@ def next_name(ns: int, names: Iterable[str]) -> str:
     if name > newest:
         return name
     base, _, number = newest.partition("-")
-    return f"{base}-{int(number or 1) + 1:03d}"
+    if number and not number.strip("9"):
+        return f"{newest}{'0' * len(number)}"  # behind -999 as a text is -999000, and -1000 is not
+    return f"{base}-{int(number or 1) + 1:0{len(number) or 3}d}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ PING: Final = "$SYS.REQ.SERVER.PING"
 NO_ANSWER: Final = "no answer"
 OK: Final = "ok"
 UNWELL: Final = "unwell"
+UNTOLD: Final = ("lost", "away")
+"""Fields of `meta_cluster` with the streams of which no server tells."""
 
 
 @dataclass
@@ -68,6 +70,8 @@ class StreamGroup:
     """The leader itself has reported."""
     silent: bool = False
     """Nobody answers for it."""
+    lost: bool = False
+    """It is on no server of the cluster any more."""
 
     @property
     def label(self) -> str:
@@ -75,6 +79,10 @@ class StreamGroup:
 
     def trouble(self) -> str:
         """Returns the reason why the stream is not served or not safe; "" for none."""
+        if self.lost:
+            return "it is on no server any more"
+        if self.silent and self.holders:
+            return f"nobody answers for it; replicas on {', '.join(self.holders)}"
         if self.silent:
             return "nobody answers for it"
         if not self.leader:
@@ -99,8 +107,6 @@ class ClusterState:
     meta_size: int = 0
     """Members of the meta group; 0 without a cluster."""
     meta_quorum: int = 0
-    lost: list[str] = field(default_factory=list)
-    """`ACCOUNT/STREAM` of the first streams that no server has any more, as the meta leader lists them."""
     notes: list[str] = field(default_factory=list)
     """Parts that are missing, and why."""
 
@@ -117,8 +123,7 @@ class ClusterState:
         found = [f"{server.name}: {reason}" for server in self.servers for reason in server.reasons]
         if self.meta_size and not self.meta_leader:
             found.append(f"the meta group has no leader: {self.meta_quorum} of {self.meta_size} servers are needed")
-        found += [f"stream {group.label}: {group.trouble()}" for group in self.without_leader]
-        return found + [f"stream {name}: it is on no server any more" for name in self.lost]
+        return found + [f"stream {group.label}: {group.trouble()}" for group in self.without_leader]
 
 
 def read_cluster(connection: Connection, within: float) -> ClusterState:
@@ -158,6 +163,8 @@ def cluster_of(pings: Answers, varz: Answers, healthz: Answers, jsz: Answers) ->
             server.reasons.append("it did not say how it is")
     cluster.streams = streams_of(jsz)
     _add_meta(cluster, by_name, jsz)
+    if more := untold_beyond(jsz):
+        cluster.notes.append(more)
     for answer in jsz:
         name = answer["server"]["name"]
         if error := answer.get("error"):  # more than a server puts into one answer
@@ -219,7 +226,6 @@ def _add_meta(cluster: ClusterState, by_name: dict[str, ServerReport], jsz: Answ
         cluster.meta_quorum = max(cluster.meta_quorum, meta.get("quorum_needed", 0) or cluster.meta_size // 2 + 1)
         if name in by_name:
             by_name[name].meta = "leader" if meta.get("leader") == name else "voter"
-        cluster.lost += map(str, (meta.get("lost") or {}).get("names", ()))
         if meta.get("leader") in (name, None):
             for replica in meta.get("replicas") or ():
                 _add_member(by_name, replica)
@@ -235,8 +241,8 @@ def _add_member(by_name: dict[str, ServerReport], replica: Mapping[str, Any]) ->
 
 
 def streams_of(jsz: Answers) -> list[StreamGroup]:
-    """Returns all streams in order of account and name. Streams with their only replica on a server that did not answer
-    are in nobody's report."""
+    """Returns all streams in order of account and name. Those without a replica on a server that answers are in no
+    report of replicas: the meta leader tells of them, or, without one, each member of the meta group."""
     found: dict[tuple[str, str], StreamGroup] = {}
     leaders: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for answer in jsz:
@@ -257,7 +263,25 @@ def streams_of(jsz: Answers) -> list[StreamGroup]:
     for key, group in found.items():
         group.leader = group.leader or min(leaders[key], default="")
         group.holders.sort(key=natural)
+    for group in _untold(jsz):
+        found.setdefault((group.account, group.name), group)
     return [found[key] for key in sorted(found)]
+
+
+def _untold(jsz: Answers) -> Iterator[StreamGroup]:
+    for answer in jsz:
+        meta = answer.get("data", {}).get("meta_cluster") or {}
+        for kind in UNTOLD:
+            for one in (meta.get(kind) or {}).get("first", ()):
+                name, holders = str(one["name"]), sorted(map(str, one["servers"]), key=natural)
+                yield StreamGroup(str(one["account"]), name, holders=holders, silent=True, lost=kind == "lost")
+
+
+def untold_beyond(jsz: Answers) -> str:
+    """Returns a text on the streams of which no server tells and that are only counted; "" for none."""
+    kinds = [(answer.get("data", {}).get("meta_cluster") or {}).get(kind) or {} for answer in jsz for kind in UNTOLD]
+    more = max((int(kind["streams"]) - len(kind["first"]) for kind in kinds if kind), default=0)
+    return f"{more:,} more streams are on no server that answers" if more > 0 else ""
 
 
 def _add_report(group: StreamGroup, stream: Mapping[str, Any]) -> None:

@@ -117,7 +117,8 @@ class Decommission:
                 return answer
             error = ApiError.from_dict(answer["error"])
             if not error.retriable:
-                raise ServerRefusedError(error.description, error.err_code)
+                unknown = f"{self.node}: " if error.err_code == SERVER_NOT_MEMBER else ""
+                raise ServerRefusedError(f"{unknown}{error.description}", error.err_code)
             self._wait()
 
     def _wait(self) -> None:

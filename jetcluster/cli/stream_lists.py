@@ -4,10 +4,11 @@ those of all accounts for a user of the system account."""
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from jetcluster.cli.cluster_state import PING, StreamGroup, jsz_page, lag_of, streams_of
+from jetcluster.cli.cluster_state import PING, StreamGroup, jsz_page, lag_of, natural, streams_of, untold_beyond
 from jetcluster.cli.common import DONE, NOT_REACHED, ServerRefusedError, connected, fail
 from jetcluster.cli.status_view import size, table
 from jetcluster.cli.stream_pages import all_pages
@@ -29,7 +30,9 @@ def run_streams(servers: ServerOptions, *, as_json: bool) -> int:
     """Lists streams. Returns 0, 1 for an account without JetStream, 2 when no server is reached."""
 
     def work(connection: Connection) -> int:
-        groups = _streams(connection, servers.connect_timeout)
+        groups, more = _streams(connection, servers.connect_timeout)
+        if more:
+            print(f"jetcluster streams: {more}", file=sys.stderr)
         if as_json:
             print(json.dumps([_stream_object(group) for group in groups], ensure_ascii=False))
             return DONE
@@ -41,25 +44,31 @@ def run_streams(servers: ServerOptions, *, as_json: bool) -> int:
     return connected("streams", servers, work)
 
 
-def _streams(connection: Connection, within: float) -> list[StreamGroup]:
+def _streams(connection: Connection, within: float) -> tuple[list[StreamGroup], str]:
+    """Returns the streams, and a text on those that are not among them; "" for none."""
     try:
         found = _listed(connection, "STREAM.LIST", "streams", within)
         groups = [_group(info, connection) for info in found.entries.values()]
         silent = [StreamGroup("", name, silent=True) for name in found.missing]
-        return sorted([*groups, *silent], key=lambda group: group.name)
+        return sorted([*groups, *silent], key=lambda group: group.name), ""
     except (ApiError, NoRespondersError) as error:
         if isinstance(error, ApiError) and error.err_code != NOT_ENABLED_FOR_ACCOUNT:
             raise
-    return streams_of(_all_accounts(connection, {}, within))
+    answers, late = _all_accounts(connection, {}, within)
+    more = [f"{', '.join(late)} did not list their streams in time"] if late else []
+    return streams_of(answers), "; ".join(filter(None, [*more, untold_beyond(answers)]))
 
 
-def _all_accounts(connection: Connection, more: Mapping[str, Any], within: float) -> list[Json]:
+def _all_accounts(connection: Connection, more: Mapping[str, Any], within: float) -> tuple[list[Json], list[str]]:
+    """Returns the answers, and the names of servers that are there and did not answer in time."""
     try:
         (pings,) = survey(connection, [(PING, {})], within)
         first = jsz_page(connection, 0, more, len(pings), within)
-        return all_pages(first, lambda offset: jsz_page(connection, offset, more, len(pings), within))
+        found = all_pages(first, lambda offset: jsz_page(connection, offset, more, len(pings), within))
     except NoSystemUserError:
         raise ServerRefusedError(_NO_JETSTREAM) from None
+    there, told = ({str(answer["server"]["name"]) for answer in answers} for answers in (pings, found))
+    return found, sorted(there - told, key=natural)
 
 
 def _listed(connection: Connection, subject: str, what: str, within: float) -> WholeList:
@@ -126,10 +135,16 @@ def _consumers(connection: Connection, stream: str, within: float) -> list[Json]
         if found.missing:
             raise ServerRefusedError(f"consumers that do not answer: {', '.join(sorted(found.missing))}")
         return list(found.entries.values())
-    reports = list(
-        _reports(_all_accounts(connection, {"acc": account, "consumer": True, "config": True}, within), account, name)
-    )
+    answers, silent = _all_accounts(connection, {"acc": account, "consumer": True, "config": True}, within)
+    reports = list(_reports(answers, account, name))
     if not reports:
+        for answer in answers:
+            if problem := answer.get("error"):  # more than a server puts into one answer
+                why = f"{answer['server']['name']} does not list them ({problem.get('description', problem)})"
+                raise ServerRefusedError(f"{why}; a user of account {account} gets them in pages: consumers {name}")
+        if silent:
+            why = f"{', '.join(silent)} did not list them in time"
+            raise ServerRefusedError(f"{why}; a user of account {account} gets them in pages: consumers {name}")
         raise ServerRefusedError(f"no server reports a stream {name} of account {account}")
     for server, report in reports:
         if (report.get("cluster") or {"leader": server}).get("leader") == server:

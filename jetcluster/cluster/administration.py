@@ -37,6 +37,8 @@ HELD_SECONDS: Final = 2.0
 REMOVE_SECONDS: Final = 3.0
 MOVES_AT_ONCE: Final = 4
 """Streams that move at the same time: each new replica is a copy over the network."""
+STRAYS_AT_ONCE: Final = 16
+"""Streams whose leaders are asked at the same time whether they may have them."""
 PATIENCE_SECONDS: Final = 120.0
 """Time after which other streams move although a move is not complete, if its new server is gone or the stream has no
 leader: it copies nothing, and may never."""
@@ -83,6 +85,8 @@ class Administration:
         self._moving: dict[int, _Move] = {}
         self._stuck: dict[int, str] = {}
         """By stream id, why the last attempt found no other place for it."""
+        self._asked_up_to = 0
+        """Id of the last stream that was asked whether its leader may have it."""
         self.handlers: dict[str, Callable[[Body], Awaitable[Body]]] = {
             "meta_stepdown": self._stepdown,
             "server_evacuate": self._evacuate,
@@ -173,6 +177,7 @@ class Administration:
                     return
                 if assignment.gid not in self._moving:
                     await self._move(assignment, partial(self._service.peers_without, removed=peer))
+        strays = []
         for assignment in self._meta.machine.misplaced:
             if len(self._moving) >= MOVES_AT_ONCE:
                 return
@@ -182,23 +187,33 @@ class Administration:
                 await self._move(assignment, partial(self._peers_left, gone=unknown[0]))
             elif len(assignment.peers) < assignment.replicas:
                 await self._move(assignment, self._service.added_peers)
-            else:
-                await self._assign_to_leader(assignment)
+            elif self._network.leaders.get(assignment.gid) is not None:
+                strays.append(assignment)
+        await self._assign_to_leaders(strays)
 
-    async def _assign_to_leader(self, assignment: Assignment) -> None:
-        """Assigns a stream to the server that leads it when none of its assigned servers will come back: it was scaled
-        down to a leader that was lost, or moved. Without a leader the assignment stays: only those servers had the
-        data."""
-        leader = self._network.leaders.get(assignment.gid)
-        if leader is None:
+    async def _assign_to_leaders(self, strays: list[Assignment]) -> None:
+        """Assigns streams to the server that leads them when none of their assigned servers will come back: such a one
+        was scaled down to a leader that was lost, or moved. Without a leader the assignment stays: only those servers
+        had the data. Leaders may be silent, so a few are asked side by side, and the next ones at the next call."""
+        strays.sort(key=lambda one: (one.gid <= self._asked_up_to, one.gid))
+        del strays[STRAYS_AT_ONCE:]
+        if not strays:
             return
+        self._asked_up_to = strays[-1].gid
+        for assignment, members in zip(strays, await asyncio.gather(*map(self._members, strays)), strict=True):
+            leader = self._network.leaders.get(assignment.gid)
+            if leader is None or members is None or leader not in members["voters"]:
+                continue
+            if len(self._moving) < MOVES_AT_ONCE:
+                await self._move(assignment, partial(_only, leader))
+
+    async def _members(self, assignment: Assignment) -> Body | None:
+        """Returns what the stream's leader answers, or None."""
         try:
             async with asyncio.timeout(HELD_SECONDS):
-                members = await self._ask_stream(assignment, "members", {})
+                return await self._ask_stream(assignment, "members", {})
         except (ApiError, TimeoutError):
-            return
-        if leader in members["voters"]:
-            await self._move(assignment, lambda _: [leader])
+            return None
 
     async def _move(self, assignment: Assignment, peers: Callable[[Assignment], list[str]]) -> None:
         try:
@@ -220,10 +235,8 @@ class Administration:
             if self._meta.machine.by_gid(assignment.gid) != assignment:
                 return True
             late = self._runtime.clock.monotonic() - move.since >= PATIENCE_SECONDS
-            try:
-                async with asyncio.timeout(HELD_SECONDS):
-                    members = await self._ask_stream(assignment, "members", {})
-            except (ApiError, TimeoutError):
+            members = await self._members(assignment)
+            if members is None:
                 return late
             missing = set(assignment.peers).difference(members["voters"])
             if late and not all(map(self._online, missing)):
@@ -380,6 +393,10 @@ class Majority(NamedTuple):
     @property
     def enough(self) -> bool:
         return self.current >= self.needed
+
+
+def _only(peer: str, _: Assignment) -> list[str]:
+    return [peer]
 
 
 def _some(texts: list[str]) -> str:

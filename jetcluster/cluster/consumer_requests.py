@@ -25,6 +25,8 @@ from jetcluster.errors import (
     CONSUMER_NAME_EXISTS,
     CONSUMER_NOT_FOUND,
     INVALID_RESET,
+    PEER_NOT_MEMBER,
+    PEER_REMAP,
     ApiError,
     by_code,
     invalid_config,
@@ -75,6 +77,10 @@ STARTED_SECONDS = 2.5
 LIVE_SECONDS = 0.5
 """Longest wait of INFO and LIST for an owner; a silent owner's consumers show no waiting pulls."""
 INFOS_PER_SLICE = 16
+LIST_BYTES = 4 << 20
+LIST_STEP_BYTES = 128 << 10
+"""Bytes of configurations in a page, which has to fit into a frame between nodes, and from which on the loop yields for
+each."""
 CONSUMERS_PER_SLICE = 1000
 """Consumers examined before the loop yields."""
 MAX_NAMED_CONSUMERS = 100
@@ -103,6 +109,7 @@ class ConsumerRequests:
             "consumer_reset": self._reset,
             "consumer_unpin": self._unpin,
             "consumer_stepdown": self._stepdown,
+            "consumer_leave": self._leave,
         }
 
     # -- create, delete
@@ -241,12 +248,17 @@ class ConsumerRequests:
         states = [replica.consumers.table.by_name[name] for name in names]
         live = await self._live(replica, states)
         peers = replica.infos.all()
-        found = []
-        for state in states:
+        found: list[Body] = []
+        size = 0
+        for number, state in enumerate(states):
             await self._prepare_for(replica, state)
             if state.cid in replica.consumers.table.by_cid:
-                found.append(self._info_of(replica, state, live, peers))
-            if not len(found) % INFOS_PER_SLICE:
+                info = self._info_of(replica, state, live, peers)
+                size += len(json.dumps(info["config"]))
+                if found and size > LIST_BYTES:
+                    return {"total": total, "consumers": found, "limit": number}
+                found.append(info)
+            if not len(found) % INFOS_PER_SLICE or size > LIST_STEP_BYTES:
                 await asyncio.sleep(0)
         return {"total": total, "consumers": found}
 
@@ -349,11 +361,30 @@ class ConsumerRequests:
         if not able and any(placement.values()):
             raise nobody()
         if able:
-            heir = replica.consumers.policy.choose(able)
-            moves = [[state.cid, state.epoch, heir]]
-            await self._propose(replica, commands.CONSUMER_OWNER, {"moves": moves})
-            await self._started(replica, state)
+            await self._move(replica, state, able)
         return {}
+
+    async def _leave(self, replica: StreamReplica, body: Body) -> Body:
+        """Moves the consumer off a server. All replicas of its stream have its state, so only one that is to have one
+        replica has a place of its own. Raises ApiError 10040 for a server that does not have it, 10075 when it would
+        lack a replica."""
+        state = _state(replica, str(body["name"]))
+        voters, nodes, wanted = replica.group.peers, replica.known.machine.nodes, body["peer"]
+        left = next((peer for peer in voters if wanted == peer or (peer in nodes and nodes[peer].name == wanted)), None)
+        alone = state.rules.config.get("num_replicas") == 1 and replica.assignment.config["retention"] == "limits"
+        if left is None or (alone and left != state.owner):
+            raise by_code(PEER_NOT_MEMBER)
+        able = [peer for peer in replica.consumers.moves.able_peers() if peer != left]
+        if not alone or not able:
+            raise by_code(PEER_REMAP)
+        await self._move(replica, state, able)
+        return {}
+
+    async def _move(self, replica: StreamReplica, state: ConsumerState, able: list[str]) -> None:
+        """Gives the consumer to one of these servers, and waits until it has begun there."""
+        heir = replica.consumers.policy.choose(able)
+        await self._propose(replica, commands.CONSUMER_OWNER, {"moves": [[state.cid, state.epoch, heir]]})
+        await self._started(replica, state)
 
     async def _propose(self, replica: StreamReplica, kind: int, fields: Body) -> int:
         """Returns the command's outcome. Raises ApiError for a refusal, RaftError, OutcomeUnknownError."""

@@ -44,6 +44,10 @@ Barrier = Callable[[], Awaitable[None]]
 EXPLAINED: Final = frozenset({errors.NO_SUITABLE_PEERS, errors.REPLICAS_NOT_SUPPORTED, 10028, 10047})
 """Refusals whose text does not say the arithmetic (`cluster.refusals`)."""
 MAX_PAGE = 1024
+LIST_BYTES: Final = 4 << 20
+LIST_STEP_BYTES: Final = 128 << 10
+"""Bytes of configurations in a page, which has to fit into a frame between nodes, and of those that are encoded before
+the loop yields."""
 SUBJECTS_PER_SLICE = 1000
 """Subjects compared before the loop yields."""
 MAX_LOOKUPS = 1_000_000
@@ -96,6 +100,7 @@ class MetaService:
         | stream_delete | request, account, name, gid? | removed (gid), revision |
         | stream_restored | request, account, name, gid | assignment, revision |
         | stream_move_cancel | request, account, name, revision | assignment, revision |
+        | stream_stay | request, account, name, revision, peers (from before a removal) | assignment, revision |
         | stream_peer_remove | request, account, name, peer (name or id) | assignment, revision |
         | restore_alive | gid | {} |
         | node | request, peer, name, tags, jetstream | revision |
@@ -106,7 +111,7 @@ class MetaService:
         | stream_rescue | request, account, name, gid, number, kept, peers | assignment, revision |
         | lookup | account, name | assignment |
         | names | account, offset, limit, subject | total, offset, names |
-        | list | account, offset, limit, subject | total, offset, assignments |
+        | list | account, offset, limit, subject | total, offset, assignments, limit if these are long |
         | usage | account | streams, reserved_memory, reserved_storage, tiers (by replicas) |
         """
         handler = _HANDLERS.get(kind)
@@ -285,6 +290,15 @@ class MetaService:
             raise by_code(errors.PEER_REMAP) from error
         return await self.set_peers(old, peers, body["request"])
 
+    async def _stream_stay(self, body: Body) -> Body:
+        """Gives a stream back the peers that it had before one was to be removed."""
+        old = self._machine.assignment(body["account"], body["name"])
+        peers = [str(peer) for peer in body["peers"]]
+        known = len(set(peers)) == len(peers) and all(peer in self._machine.nodes for peer in peers)
+        if old is None or old.revision != body["revision"] or len(peers) != old.replicas or not known:
+            raise by_code(errors.NO_RECONFIGURATION)
+        return await self.set_peers(old, peers, body["request"])
+
     def peers_without(self, old: Assignment, removed: str) -> list[str]:
         """Returns the stream's peers with another node in place of `removed`. Raises ApiError 10005 where none fits,
         10075 where no peer is online that has the stream."""
@@ -377,7 +391,16 @@ class MetaService:
 
     async def _list(self, body: Body) -> Body:
         total, offset, page = await self._page(body)
-        return {"total": total, "offset": offset, "assignments": [a.to_dict() for a in page]}
+        found: list[Body] = []
+        size = 0
+        for one in page:
+            size, before = size + len(json.dumps(one.config)), size
+            if found and size > LIST_BYTES:
+                return {"total": total, "offset": offset, "limit": len(found), "assignments": found}
+            found.append(one.to_dict())
+            if size // LIST_STEP_BYTES != before // LIST_STEP_BYTES:
+                await asyncio.sleep(0)
+        return {"total": total, "offset": offset, "assignments": found}
 
     async def _usage(self, body: Body) -> Body:
         # Bytes count once, whatever the number of replicas: as nats-server for accounts without tiers.
@@ -483,6 +506,7 @@ _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {
     "stream_delete": MetaService._stream_delete,
     "stream_restored": MetaService._stream_restored,
     "stream_move_cancel": MetaService._stream_move_cancel,
+    "stream_stay": MetaService._stream_stay,
     "stream_peer_remove": MetaService._stream_peer_remove,
     "restore_alive": MetaService._restore_alive,
     "node": MetaService._node,

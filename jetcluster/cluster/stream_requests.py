@@ -169,7 +169,7 @@ class StreamRequests:
     | consumer_create | name, config (with defaults), action, request, max_consumers (0: any number)
       | info, created |
     | consumer_info | name | the info object |
-    | consumer_list | offset, limit | total, consumers [info objects] |
+    | consumer_list | offset, limit | total, consumers [info objects], limit if these are long |
     | consumer_names | offset, limit | total, names (sorted) |
     | consumer_delete | name | {} |
     | consumer_pause | name, pause_until (Unix ns, 0: go on) | changed |
@@ -285,7 +285,8 @@ class StreamRequests:
         proves, began = bool(body.get("linearizable")), self._runtime.clock.uptime()
         if proves and not await replica.may_read():
             raise NotLeaderError(replica.group.leader)
-        details = bool(body.get("deleted_details"))
+        if details := bool(body.get("deleted_details")):
+            msg_get.check_deleted(replica.store)
         answer: Body = {
             "state": state_object(
                 replica.store,

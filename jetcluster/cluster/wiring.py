@@ -155,7 +155,7 @@ class Parts:
             ask_meta=hub.meta_request, ask_stream=hub.stream_request, unreadable=self.store_care.note,
         )  # fmt: skip
         consumers = ConsumerRequests(runtime, self.local.exchange)
-        archives = StreamArchives(commits.kv, runtime.clock, runtime.rng, runtime.budget)
+        archives = StreamArchives(commits.kv, runtime.clock, runtime.timers, runtime.rng, runtime.budget)
         self.streams = StreamRequests(runtime, network, replicas, archives, consumers)
         asked = (mesh, network.leaders, runtime.clock)
         self.meta_requests = LeaderRequests("meta", *asked, hub.handle_meta, log)

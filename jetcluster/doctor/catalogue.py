@@ -152,6 +152,11 @@ JOURNAL_DELETED: Final = FindingKind(
     "store away, and restart the server: with an empty store it fetches everything from the others. Streams whose "
     "replicas are all gone come from a backup",
 )  # fmt: skip
+RELOAD_REFUSED: Final = FindingKind(
+    "JC127", WARN, "A server goes on with its old configuration", "symptoms/servers.md#a-reload-is-refused",
+    "Its last reload was refused, so its file is not what is in force. It does not start with that file either",
+    "Mend what the reason says; `jetcluster serve -c FILE -t` checks the file. Then reload again",
+)  # fmt: skip
 META_LEADERLESS: Final = FindingKind(
     "JC201", BAD, "The meta group has no leader", "symptoms/cluster.md#the-cluster-has-no-leader",
     "A leader needs a majority of the members. Existing streams go on where they have a majority of their own",
@@ -506,7 +511,7 @@ KINDS: Final[tuple[FindingKind, ...]] = (
     ABSENT, JOURNAL_HANGS, DISK_FULL, STORE_FAILS, DATA_DAMAGED, DESCRIPTORS_OUT, CLOCK_OFF, LOOP_STANDS, MEMORY_OUT,
     REMOVED, META_REFUSED, LAME_DUCK, CLOCK_SKEW, MEMORY_NEAR, DESCRIPTORS_NEAR, DISK_NEAR, STORAGE_NEAR,
     RESERVED_NEAR, JOURNAL_LOSSES, UNASSIGNED, API_WAITS, NOT_COMPILED, CERTIFICATE_OVER, CERTIFICATE_ENDS, LEAF_DOWN,
-    JOURNAL_DELETED,
+    JOURNAL_DELETED, RELOAD_REFUSED,
     META_LEADERLESS, META_AT_QUORUM, UNEVEN, VERSIONS, LEVELS, SYNC_DIFFERS, TWO_SERVERS, LINK_MISSING, RESCUED,
     UNANSWERED, LEADERLESS, REPLICA_GONE, BEHIND, CATCHING_UP, NOT_APPLIED, STOPPED, DAMAGED, REJECTED, UNDECIDED,
     REFUSING, BROKEN, ONE_REPLICA, ONE_MACHINE, STREAM_FULL, STREAM_ROLLS, CONSUMERS_NEAR, UPSTREAM_SILENT,

@@ -61,7 +61,14 @@ def _absent(facts: ClusterFacts, present: list[ServerFacts]) -> Iterator[Finding
         last = min((seconds for seconds in heard if seconds >= 0), default=-1.0)
         since = f"was last heard {span(last)} ago" if last >= 0 else "was not heard since the others started"
         what = f"{name} is absent: it {since}"
-        yield kinds.ABSENT.found(Subject(server=name), what, silent_seconds=round(last, 1))
+        refused = {
+            f"{server.name} refuses it at the cluster port ({reason})"
+            for server in present
+            for refused_name, reason in server.refused_peers
+            if refused_name == name
+        }
+        why = f"It seems to run: {names(sorted(refused))}. {kinds.ABSENT.reason}" if refused else ""
+        yield kinds.ABSENT.found(Subject(server=name), what, why, silent_seconds=round(last, 1))
     for one in facts.unanswered:
         what = f"{one.name} is linked and does not tell its state: {one.reason}"
         yield kinds.UNANSWERED.found(Subject(server=one.name), what)

@@ -114,6 +114,8 @@ class ServerFacts:
     linked: tuple[str, ...] = ()
     """Names of the members with a link."""
     absent: tuple[Absent, ...] = ()
+    refused_peers: tuple[tuple[str, str], ...] = ()
+    """(name, reason) of absent members that knock, and that this server refuses."""
     left_out: tuple[str, ...] = ()
     """Members that a rescue went on without."""
     leads: int = 0
@@ -127,6 +129,8 @@ class ServerFacts:
     """API requests that wait for an answer."""
     leaf_remotes: tuple[Remote, ...] = ()
     certificates: tuple[Certificate, ...] = ()
+    refused_reload: tuple[str, float] | None = None
+    """(reason, seconds since) of the last reload, if it was refused."""
     config: ConfigFacts = field(default_factory=ConfigFacts)
 
     def to_dict(self) -> dict[str, Any]:

@@ -56,6 +56,11 @@ def _troubles(facts: ServerFacts, about: Subject) -> Iterator[Finding]:
 def _standing(facts: ServerFacts, about: Subject) -> Iterator[Finding]:
     if facts.removed:
         yield kinds.REMOVED.found(about, f"{facts.name} is no member of its cluster", facts.removed)
+    if facts.refused_reload is not None:
+        reason, seconds = facts.refused_reload
+        why = f"{span(seconds)} ago: {reason}. {kinds.RELOAD_REFUSED.reason}"
+        what = f"{facts.name} refused its last reload"
+        yield kinds.RELOAD_REFUSED.found(about, what, why, seconds=round(seconds, 1))
     if facts.refused:
         what = f"{facts.name} does not follow the leader of the meta group"
         yield kinds.META_REFUSED.found(about, what, f"{facts.refused}. {kinds.META_REFUSED.reason}")

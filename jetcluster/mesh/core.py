@@ -107,6 +107,8 @@ class MeshCore:
         self.traffic = RouteTraffic()
         self.links: dict[str, PeerLink] = {}
         """Links that are up, by peer id."""
+        self.refused_members: dict[str, tuple[str, float]] = {}
+        """By peer id, why this node last refused who says to be that member, and when (monotonic seconds)."""
         self.urls: dict[str, tuple[str, ...]] = dict.fromkeys(_URLS, ())
         """Sorted URLs of all connected peers: "client" (INFO connect_urls), "leaf" and "ws"."""
         self.raft, self.members = RaftReceiver(), KnownMembers()

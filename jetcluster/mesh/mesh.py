@@ -328,6 +328,9 @@ class NodeMesh(MeshCore):
         if refusal.reason == Reason.SELF or refusal.by_peer:
             return
         self.counters.refused += 1
+        remote = link.handshake.remote
+        if remote is not None and self.members.knows(remote.peer_id):
+            self.refused_members[remote.peer_id] = shortened(str(refusal)), self.clock.monotonic()
         if link.handshake.dialer and not link.up:
             return  # the dialer logs its own failures
         if self._may_log(link.stats.ip, refusal.reason):

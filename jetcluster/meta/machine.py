@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -128,6 +128,10 @@ class MetaMachine:
     def misplaced(self) -> list[Assignment]:
         """The streams with fewer peers than replicas, and those with a peer that is no known node, sorted by gid."""
         return self._sorted(self._places.misplaced(self._nodes.keys()))
+
+    def without(self, there: Set[str]) -> Set[int]:
+        """Return the gids of the streams of which no node of `there` has a replica."""
+        return self._places.without(there)
 
     def mirrors_of(self, account: str, name: str) -> list[str]:
         """Return the sorted names of the account's streams that mirror its stream `name`."""

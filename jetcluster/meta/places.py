@@ -102,6 +102,11 @@ class Places:
         """Return the streams with fewer peers than replicas, and those with a peer that is not among `nodes`."""
         return {*self._short, *self._lost(nodes)}
 
+    def without(self, there: Set[str]) -> set[int]:
+        """Return the streams of which no node of `there` has a replica. It looks only at those on other nodes."""
+        others = (groups for peer, groups in self._by_peer.items() if peer not in there)
+        return {gid for groups in others for gid, peers in groups.items() if there.isdisjoint(peers)}
+
     def _lost(self, nodes: Set[str]) -> Iterator[int]:
         for peer, groups in self._by_peer.items():
             if peer not in nodes:

@@ -330,7 +330,7 @@ class UpstreamLink:
             if self._timer is not None:
                 self._timer.cancel()
             if not payload and block.startswith(b"NATS/1.0 503"):
-                silent()
+                unheard()
                 return
             try:
                 answer = json.loads(payload)

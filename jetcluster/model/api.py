@@ -68,7 +68,7 @@ class RestoreRequest(WireModel):
 
 
 class PeerRequest(WireModel):
-    """STREAM.PEER.REMOVE, with a server's name or its peer id."""
+    """PEER.REMOVE and PEER.EVACUATE of a stream or a consumer, with a server's name or its peer id."""
 
     peer: str = ""
 

@@ -28,6 +28,8 @@ _MIRROR_EXCLUDES = (
 
 _IDENTITY: Final = ("name", "external", "filter_subject", "subject_transforms")
 """Two sources with equal values of these are duplicates."""
+MAX_TRANSFORM_BYTES: Final = 60_000
+"""Bytes of a source's transforms: they are in its key, and in the header block of each of its messages."""
 
 
 def check_links(config: Config) -> None:
@@ -77,6 +79,11 @@ def _check_sources(config: Config) -> None:
         seen.add(identity)
         if source.get("subject_transforms") and source.get("filter_subject"):
             raise by_code(10144)
+        transforms = source.get("subject_transforms", ())
+        if sum(len((one["src"] + one["dest"]).encode()) + 2 for one in transforms) > MAX_TRANSFORM_BYTES:
+            raise invalid_config(
+                f"transforms of a source are too long, maximum allowed are {MAX_TRANSFORM_BYTES} bytes"
+            )
         _check_filter(source, "source:")
         # As in nats-server, transforms of a source may overlap partly, those of a mirror may not.
         if one_within_another(_check_transforms(source, 10145, 10146)):

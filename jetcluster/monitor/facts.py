@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 LOCAL = ("127.", "::1", "localhost")
 """Beginnings of hosts that only this machine reaches."""
+REFUSED_SECONDS = 60.0
+"""Age of a refusal up to which the other end still tries: servers dial each other every few seconds."""
 MAX_ACCOUNTS = 1000
 """Accounts whose waiting requests are counted."""
 
@@ -46,7 +48,7 @@ MAX_ACCOUNTS = 1000
 def server_facts(node: Node) -> ServerFacts:
     """Returns the facts of a server as of now."""
     options, server, engine = node.options, node.server, engine_of(node)
-    watch, now_ns = server.crowd.watch, node.clock.time_ns()
+    watch, now_ns, reload = server.crowd.watch, node.clock.time_ns(), node.refused_reload
     facts = ServerFacts(
         server.name,
         version=__version__,
@@ -63,6 +65,7 @@ def server_facts(node: Node) -> ServerFacts:
         descriptor_limit=watch.limit if watch is not None else 0,
         leaf_remotes=_remotes(node),
         certificates=certificates_of(node, now_ns),
+        refused_reload=(reload.reason, (now_ns - reload.at_ns) / 1e9) if reload is not None else None,
         config=config_facts(options, login=server.state.authenticator.required),
     )
     return facts if engine is None else _with_jetstream(facts, node, engine)
@@ -100,6 +103,7 @@ def _with_jetstream(facts: ServerFacts, node: Node, engine: JetStream) -> Server
     others = sorted(group.members - {network.me})
     absent = [peer for peer in others if peer not in network.mesh.peers]
     left_out = [peer for peer in machine.left_out if peer in machine.nodes]
+    refused = network.mesh.refused_members
     return replace(
         facts,
         peer=network.me,
@@ -109,6 +113,11 @@ def _with_jetstream(facts: ServerFacts, node: Node, engine: JetStream) -> Server
         quorum=len(group.peers) // 2 + 1,
         linked=tuple(node_name(engine, peer) for peer in others if peer in network.mesh.peers),
         absent=tuple(Absent(node_name(engine, peer), _silent(engine, peer, now)) for peer in absent),
+        refused_peers=tuple(
+            (node_name(engine, peer), refused[peer][0])
+            for peer in absent
+            if peer in refused and now - refused[peer][1] < REFUSED_SECONDS
+        ),
         left_out=tuple(node_name(engine, peer) for peer in left_out),
     )
 

@@ -27,7 +27,7 @@ from jetcluster.monitor.facts import broken_facts, refusal_facts, server_facts, 
 from jetcluster.monitor.jsz import node_name
 from jetcluster.monitor.shared import Shared, part_of
 from jetcluster.monitor.source import FINDINGS_METHOD, ROWS_PER_STEP, Json
-from jetcluster.monitor.view import engine_of, lost_streams, mesh_of
+from jetcluster.monitor.view import engine_of, mesh_of, untold_streams
 from jetcluster.store.api import DamagedError
 
 if TYPE_CHECKING:
@@ -160,8 +160,9 @@ def _orphans(engine: JetStream, servers: list[ServerFacts], found: Collector) ->
                 found.add(look_at_orphan(OrphanFacts(assignment.account, assignment.name, servers_of)))
             if not place % ROWS_PER_STEP:
                 yield
-    for place, lost in enumerate(lost_streams(engine), 1):
-        found.add(look_at_lost(lost.account, lost.name))
+    for place, gid in enumerate(sorted(untold_streams(engine).lost), 1):
+        if (lost := machine.by_gid(gid)) is not None:
+            found.add(look_at_lost(lost.account, lost.name))
         if not place % ROWS_PER_STEP:
             yield
 

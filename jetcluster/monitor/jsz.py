@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jetcluster import API_LEVEL
@@ -14,7 +14,7 @@ from jetcluster.model.times import rfc3339
 from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
-from jetcluster.monitor.view import apis_of, engine_of, lost_streams, now_text
+from jetcluster.monitor.view import apis_of, assignments_of, engine_of, now_text, untold_streams
 from jetcluster.node.node import Node
 from jetcluster.raft.core.group import Group
 from jetcluster.stream.read.msg_get import state_object
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
 
-MAX_LOST_NAMES: Final = 20
-"""Streams without any server that are named; all are counted."""
+MAX_UNTOLD: Final = 20
+MAX_UNTOLD_LISTED: Final = 1000
+"""Streams of which no server tells that are named; all are counted. The latter where streams are asked for."""
 
 
 def consumer_count(replica: StreamReplica) -> int:
@@ -90,7 +91,7 @@ def jsz_steps(node: Node, query: Query) -> Steps[Json]:
     if leader_only and not engine.meta.leading:
         raise NotAskedError("filtered response: not leader")
     found |= _totals(engine)
-    meta = meta_cluster(node)
+    meta = meta_cluster(node, MAX_UNTOLD_LISTED if streams else MAX_UNTOLD)
     if meta:
         found["meta_cluster"] = meta
     rescues = engine.meta.machine.rescues
@@ -217,8 +218,9 @@ def jetstream_stats(node: Node) -> Json:
     }
 
 
-def meta_cluster(node: Node) -> Json:
-    """Returns the meta group, only its name until this node has found its cluster; {} on a standalone server."""
+def meta_cluster(node: Node, untold: int = MAX_UNTOLD) -> Json:
+    """Returns the meta group, with the first `untold` streams of each kind of `UntoldStreams`. Only its name until this
+    node has found its cluster; {} on a standalone server."""
     engine = engine_of(node)
     if engine is None or not engine.clustered:
         return {}
@@ -240,16 +242,29 @@ def meta_cluster(node: Node) -> Json:
     waiting = [api.waiting() for api in apis_of(node).values()]
     found["pending_requests"] = sum(total - infos for total, infos in waiting)
     found["pending_infos"] = sum(infos for _, infos in waiting)
-    lost = lost_streams(engine) if group.leader == engine.network.me else ()
-    if lost:
-        names = [f"{one.account}/{one.name}" for one in lost[:MAX_LOST_NAMES]]
-        found["lost"] = {"streams": len(lost), "names": names}
+    if group.leader in (engine.network.me, None):
+        for kind, gids in untold_streams(engine)._asdict().items():
+            if gids:
+                found[kind] = {"streams": len(gids), "first": _places_of(engine, gids, untold)}
     status = group.status()
     found["snapshot"] = {
         "pending_entries": max(status.last_index - status.first_index + 1, 0),
         "pending_size": log_bytes(group),
     }
     return found
+
+
+def _places_of(engine: JetStream, gids: Set[int], most: int) -> list[Json]:
+    """The servers are those of the replicas; of one that is no member any more nobody knows the name."""
+    nodes = engine.meta.machine.nodes
+    return [
+        {
+            "account": one.account,
+            "name": one.name,
+            "servers": [node_name(engine, peer) for peer in one.peers if peer in nodes],
+        }
+        for one in assignments_of(engine, gids, most)
+    ]
 
 
 def log_bytes(group: RaftGroup) -> int:

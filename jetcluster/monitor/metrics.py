@@ -22,7 +22,7 @@ from jetcluster.monitor.jsz import each_consumer, node_name, stream_group_name, 
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health, Json, Query, QueryError
-from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, mesh_of
+from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, mesh_of, untold_streams
 from jetcluster.node.node import Node
 from jetcluster.replica.reads.membership import TIMED_EVERY
 from jetcluster.store.api import DamagedError
@@ -239,6 +239,9 @@ def peer_metrics(out: Exposition, node: Node) -> None:
     for peer in others:
         labels = (("peer", node_name(engine, peer)),)
         out.gauge("jetcluster_peer_seen", "Whether this server hears the member", int(peer in seen), labels)
+    untold = untold_streams(engine)
+    out.gauge("jetcluster_streams_lost", "Streams that are on no server of the cluster any more", len(untold.lost))
+    out.gauge("jetcluster_streams_away", "Streams with no replica on a server that this one reaches", len(untold.away))
 
 
 def storage_metrics(out: Exposition, node: Node) -> None:

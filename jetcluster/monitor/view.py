@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import heapq
+from collections.abc import Set
+from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.config import feature_flags
@@ -38,11 +40,25 @@ def apis_of(node: Node) -> dict[str, JetStreamApi]:
     return {} if node.jetstream is None else node.jetstream.apis
 
 
-def lost_streams(engine: JetStream) -> list[Assignment]:
-    """Returns the streams of which no server of the cluster has a replica: no server can tell of its own loss, after it
-    was removed or came back without its store."""
-    machine = engine.meta.machine
-    return [one for one in machine.misplaced if machine.nodes.keys().isdisjoint(one.peers)]
+class UntoldStreams(NamedTuple):
+    """The streams, by gid, that no server that is there can tell of."""
+
+    lost: Set[int]
+    """No server of the cluster has a replica: its server was removed, or came back without its store."""
+    away: Set[int]
+    """The servers of all replicas are in the cluster, and this one has no link to any of them."""
+
+
+def untold_streams(engine: JetStream) -> UntoldStreams:
+    machine, network = engine.meta.machine, engine.network
+    lost = machine.without(machine.nodes.keys())
+    return UntoldStreams(lost, machine.without({network.me, *network.mesh.peers}) - lost)
+
+
+def assignments_of(engine: JetStream, gids: Set[int], most: int) -> list[Assignment]:
+    """Returns the first `most` of these streams, by gid."""
+    found = map(engine.meta.machine.by_gid, heapq.nsmallest(most, gids))
+    return [one for one in found if one is not None]
 
 
 def links_of(node: Node) -> list[PeerLink]:

@@ -23,6 +23,7 @@ from jetcluster.node.node_jetstream import Endings, NodeJetStream
 from jetcluster.node.part_options import tls_context
 from jetcluster.node.platform import Platform, SystemPlatform
 from jetcluster.node.warm_up import warm_up
+from jetcluster.records import NamedTuple
 from jetcluster.server.listener import host_port
 from jetcluster.server.server import Server, enter_lame_duck
 
@@ -84,6 +85,14 @@ class Monitoring:
         """Stops after all other parts."""
 
 
+class RefusedReload(NamedTuple):
+    """A reload that changed nothing."""
+
+    reason: str
+    at_ns: int
+    """Unix nanoseconds."""
+
+
 class Node:
     """One server inside its process. `start` raises ListenError, StorageError or OSError."""
 
@@ -119,6 +128,8 @@ class Node:
         self.page_counters = PageCounters(self.clock, self.platform.usage)
         self.config_load_ns = 0
         """Unix nanoseconds of the last reload; 0: none since the start."""
+        self.refused_reload: RefusedReload | None = None
+        """The last reload, if it was refused: the server goes on with other options than its file has."""
         self.exit_code = 0
         self.again = False
         """True when the process must restart once the node has stopped."""

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 ENTRY_OVERHEAD = 512 * 1024
 """Bytes around the largest message in a Raft entry: subject, columns, and messages published just before it."""
 FRAME_OVERHEAD = 1024 * 1024
-"""Bytes around it in a frame between nodes; more than an entry's."""
+"""Bytes around it in a frame between nodes; more than an entry's. Requests and pieces of archives have it as base64."""
 MIN_FRAME_BYTES = 16 * 1024 * 1024
 MEET_SECONDS = 0.25
 """Longest wait for peers at the start; running peers answer within milliseconds."""
@@ -341,7 +341,7 @@ class NodeJetStream(MeshListener):
 
     def _make_mesh(self, me: NodeInfo, sign: Callable[[bytes], bytes] | None) -> MeshCore:
         options = self._options
-        max_frame = max(MIN_FRAME_BYTES, options.max_payload + FRAME_OVERHEAD)
+        max_frame = max(MIN_FRAME_BYTES, (options.max_payload + FRAME_OVERHEAD) * 4 // 3)
         if not options.is_clustered:
             return MeshCore(me, self._clock, max_frame, logging.getLogger("jetcluster.mesh"), self)
         cluster = options.cluster

@@ -232,8 +232,11 @@ class NodeOperator:
             if not text:
                 raise ClaimsError("account jwt not found")  # noqa: TRY301
             found = self._verified(self._options, account, text)
-            await asyncio.to_thread(store.save_if_newer, account, found.claims.token.text)
-            self.update(account, found.claims.token.text)
+            text = found.claims.token.text
+            if not await asyncio.to_thread(store.save_if_newer, account, text):
+                younger = await asyncio.to_thread(store.fetch, account)  # it has come meanwhile
+                text = younger or text
+            self.update(account, text)
         except (ClaimsError, ConfigError, AccountStoreError, OSError) as error:
             self._log.warning(f"Account fetch failed: {error}")
             if len(self._missed) >= MAX_ASKED * 16:

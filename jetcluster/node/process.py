@@ -22,7 +22,7 @@ from jetcluster.config.options import Options
 from jetcluster.errors import OperatorError
 from jetcluster.logs import Logger
 from jetcluster.net.early_port import EARLY, MAX_OPEN_SECONDS
-from jetcluster.node.node import Monitoring, Node
+from jetcluster.node.node import Monitoring, Node, RefusedReload
 from jetcluster.node.node_jetstream import StorageError
 from jetcluster.node.part_options import tls_context
 from jetcluster.node.platform import SystemPlatform
@@ -56,8 +56,10 @@ def reload(node: Node, read_options: Callable[[], Options], cause: str) -> str:
         lines, new = _take(node, read_options)
     except ConfigError as error:
         log.error(f"Failed to reload server configuration: {str(error).rstrip()}")  # noqa: TRY400 - an operator's error
-        return str(error).rstrip()
-    node.config_load_ns = node.clock.time_ns()
+        reason = str(error).rstrip()
+        node.refused_reload = RefusedReload(reason, node.clock.time_ns())
+        return reason
+    node.config_load_ns, node.refused_reload = node.clock.time_ns(), None
     for warning in new.warnings:
         log.warning(warning)
     for line in lines:

@@ -143,17 +143,24 @@ class KeyedJob(LandingJob):
 
     def _absent(self, keys: set[str]) -> list[str]:
         """Returns those of the keys that the bucket has not."""
-        from jetcluster.arrow.resolve import stored_subjects
+        from functools import partial
+
+        from jetcluster.arrow import listing
         from jetcluster.client.servers import ask
         from jetcluster.client.stream_state import leader_next
 
         filters = tuple(word.strip() for word in self._args.subjects.split(","))
         server = server_options_of(self._args)
-        stored = ask(server, lambda link: stored_subjects(link, self._stream, filters, self._end - 1))
-        prefix = f"$KV.{self._args.bucket}."
-        if stored:  # a mirrored bucket has the subjects of its origin
-            prefix = stored[0][: stored[0].index(".", stored[0].index(".") + 1) + 1]
-        missing = sorted(keys - {subject.removeprefix(prefix) for subject in stored})
+
+        def unlisted(link: Connection) -> tuple[str, list[str]]:
+            left, prefix = set(keys), f"$KV.{self._args.bucket}."
+            for names in listing.names(partial(listing.page, link, self._stream), filters, self._end - 1):
+                if names:  # a mirrored bucket has the subjects of its origin
+                    prefix = names[0][: names[0].index(".", names[0].index(".") + 1) + 1]
+                left.difference_update(name.removeprefix(prefix) for name in names)
+            return prefix, sorted(left)
+
+        prefix, missing = ask(server, unlisted)
 
         def question(link: Connection) -> list[str]:  # a list in pages may miss a subject while others go
             return [key for key in missing if leader_next(link, self._stream, 1, prefix + key) is None]

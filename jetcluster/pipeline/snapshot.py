@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,9 @@ from jetcluster.pipeline.result import DataLoss, Result, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from jetcluster.arrow.planner import Subjects
     from jetcluster.client.connection import Connection
+    from jetcluster.client.servers import ServerOptions
     from jetcluster.client.stream_state import StreamState
 
 PRESENT: Final = "present"
@@ -118,8 +120,11 @@ def keys_at(
     found = known.withColumn("key", key_of(F.col("subject"))).select(*COLUMNS)
     if removed == 0:  # all keys are known; further subjects are newer than `seq`
         return found, removed
-    names = session.createDataFrame([(subject,) for subject in subjects], "subject string")
-    unknown = names.join(known, "subject", "left_anti").withColumn("key", key_of(F.col("subject")))
+    unknown = (
+        names_of(session, server, state.name, subjects)
+        .join(known, "subject", "left_anti")
+        .withColumn("key", key_of(F.col("subject")))
+    )
     missing = {"state": F.lit(INDETERMINATE)} | {
         name: F.lit(None).cast(known.schema[name].dataType) for name in COLUMNS[2:]
     }
@@ -150,14 +155,38 @@ def key_of(subject: Any) -> Any:
     return F.regexp_replace(subject, r"^\$KV\.[^.]+\.", "")
 
 
-def _look(server: Any, stream: str, seq: int) -> tuple[tuple[str, ...], int | None]:
-    """Returns (subjects stored now, number of stored messages up to `seq`)."""
-    from jetcluster.arrow.resolve import stored_subjects
+def names_of(session: SparkSession, server: ServerOptions, stream: str, subjects: Subjects) -> DataFrame:
+    """Returns the column `subject`; of ranges, tasks list what is stored by then, and the driver holds none of it."""
+    import pyarrow as pa
+
+    from jetcluster.arrow import listing
     from jetcluster.client.servers import ask
 
-    def question(connection: Connection) -> tuple[tuple[str, ...], int | None]:
+    if not subjects.ranges:
+        return session.createDataFrame([(name,) for name in subjects.names], "subject string")
+    held = subjects.ranges
+
+    def asked(subject_filter: str, place: int) -> listing.Page:
+        return ask(server, lambda connection: listing.page(connection, stream, subject_filter, place))
+
+    def rows(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for at in batch.column(0).to_pylist():
+                for names in listing.within(asked, held[at]):
+                    yield pa.RecordBatch.from_arrays([pa.array(names, pa.string())], ["subject"])
+
+    return session.range(0, len(held), 1, len(held)).mapInArrow(rows, "subject string")
+
+
+def _look(server: ServerOptions, stream: str, seq: int) -> tuple[Subjects, int | None]:
+    """Returns (subjects stored now, number of stored messages up to `seq`)."""
+    from jetcluster.arrow import listing
+    from jetcluster.client.servers import ask
+
+    def question(connection: Connection) -> tuple[Subjects, int | None]:
         stored = stored_up_to(partial(_extent, connection, stream), partial(_behind, connection, stream, seq))
-        return stored_subjects(connection, stream, (">",)), stored
+        ask_page = partial(listing.page, connection, stream)
+        return listing.plan(ask_page, (">",), size=listing.RANGE_SUBJECTS), stored
 
     return ask(server, question)
 

@@ -3,7 +3,8 @@
 A stream's leader asks before it proposes. Apply never asks: it must not depend on a node's configuration. The bytes of
 streams led here are exact and include commands on their way through the log; for streams led elsewhere the last report
 of their node counts (twice a second while it changes). So an account can overshoot only by what several nodes accept
-within that time.
+within that time. Of a node whose link is down only the streams without other replicas count: others lead the rest, and
+would count it a second time.
 
 Far from every limit a replica is granted bytes in advance, which count as used at once, so that it asks once for many
 commands (`QuotaShare.left`). Close to a limit all replicas are counted anew, and grants are void.
@@ -29,6 +30,7 @@ from jetcluster.records import NamedTuple, dataclass
 from jetcluster.stream.lead.answers import RefusedError
 
 if TYPE_CHECKING:
+    from jetcluster.mesh.api import NodeInfo
     from jetcluster.mesh.core import MeshCore
 
 NOTICE: Final = "used"
@@ -118,11 +120,17 @@ class AccountQuota:
         """By group."""
         self._bounds: dict[tuple[str, bool, int], _Bounds] = {}
         """By account, storage (True: memory) and replicas; found anew after each tick."""
+        self._alone: Counter[Key] = Counter()
+        """The part of `led` in streams with one replica."""
         self._elsewhere: dict[str, Counter[Key]] = {}
-        self._told: Counter[Key] = Counter()
+        """By peer."""
+        self._alone_elsewhere: dict[str, Counter[Key]] = {}
+        self._told: Counter[Key] | None = Counter()
+        """The last report; None while a peer waits for one."""
         self._tell_at = 0.0
         self._warn_at: dict[str, float] = {}
         mesh.on_notice(NOTICE, self._on_notice)
+        mesh.on_peers(self._on_up, self._on_down)
 
     def take(self, assignment: Assignment, size: int, holding: Callable[[], Holding]) -> QuotaShare:
         """Count `size` bytes that are about to be proposed to the stream of `assignment`, whose replica here is
@@ -153,7 +161,7 @@ class AccountQuota:
             share.left += ahead
             size += ahead
             weight = size * share.copies
-        self.led[share.key] += weight
+        self._add_led(share.key, share.copies, weight)
         self.held[memory] += size
         share.led += weight
         share.held += size
@@ -179,7 +187,7 @@ class AccountQuota:
         share = self._shares.pop(gid, None)
         if share is not None:
             share.left = 0
-            self.led[share.key] -= share.led
+            self._add_led(share.key, share.copies, -share.led)
             self.held[share.key[1]] -= share.held
 
     def recount(self, stirred: Iterable[Holding]) -> None:
@@ -202,11 +210,16 @@ class AccountQuota:
         told = Counter({key: max(0, size) for key, size in self.led.items() if self._limited(key)})
         if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
             self._tell_at, self._told = now + TELL_SECONDS, told
-            rows = [[account, memory, tier, size] for (account, memory, tier), size in told.items()]
+            rows = [[*key, size, min(size, max(0, self._alone[key]))] for key, size in told.items()]
             self._mesh.notify(None, NOTICE, json.dumps(rows, separators=(",", ":")).encode())
         members = self._nodes()
         for peer in [peer for peer in self._elsewhere if peer not in members]:
-            del self._elsewhere[peer]
+            del self._elsewhere[peer], self._alone_elsewhere[peer]
+
+    def _add_led(self, key: Key, copies: int, size: int) -> None:
+        self.led[key] += size
+        if copies == 1:
+            self._alone[key] += size
 
     def _account(self, key: Key) -> int:
         return self.led[key] + sum(told[key] for told in self._elsewhere.values())
@@ -223,7 +236,7 @@ class AccountQuota:
 
     def _count(self) -> None:
         self._bounds.clear()
-        self.led, self.held = Counter(), Counter()
+        self.led, self.held, self._alone = Counter(), Counter(), Counter()
         for share in self._shares.values():
             share.left = 0
         self._shares.clear()
@@ -240,7 +253,7 @@ class AccountQuota:
         share = self._shares[assignment.gid] = QuotaShare(key, assignment, copies, led, size, most, node)
         self.held[memory] += size
         if led:
-            self.led[key] += led
+            self._add_led(key, copies, led)
         return share
 
     def _bounds_of(self, account: str, memory: bool, copies: int) -> _Bounds:
@@ -256,12 +269,20 @@ class AccountQuota:
         try:
             rows = json.loads(payload)
             # An impossible size is the peer's miscount, and no reason to end its link.
-            told = Counter(
-                {(str(row[0]), bool(row[1]), int(row[2])): min(max(0, int(row[3])), MAX_SIZE) for row in rows}
+            told, alone = (
+                Counter({(str(row[0]), bool(row[1]), int(row[2])): min(max(0, int(row[at])), MAX_SIZE) for row in rows})
+                for at in (3, -1)  # an older version does not say how much is in streams with one replica
             )
         except (ValueError, TypeError, IndexError, KeyError, RecursionError, OverflowError) as error:
             raise FrameError(f"malformed usage: {error!r}") from error
-        self._elsewhere[peer] = told
+        self._elsewhere[peer], self._alone_elsewhere[peer] = told, alone
+
+    def _on_up(self, info: NodeInfo) -> None:
+        self._told = None
+
+    def _on_down(self, info: NodeInfo) -> None:
+        if info.peer_id in self._elsewhere:
+            self._elsewhere[info.peer_id] = self._alone_elsewhere[info.peer_id]
 
     def _warn(self, account: str, text: str) -> None:
         now = self._clock.monotonic()

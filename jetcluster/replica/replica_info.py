@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.meta.state import MoveOrigin
 from jetcluster.model import advisory as events
 from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, desired_wire, replica_wire
 from jetcluster.raft.api import GroupStatus, PeerStatus
@@ -43,9 +44,11 @@ class ReplicaInfos:
         )
 
     def _desired(self) -> dict[str, Any] | None:
-        """The target of a move in progress."""
+        """The target while the stream is moved, or one of its replicas leaves a server."""
         assignment, voters = self._replica.assignment, self._replica.group.peers
         origin = assignment.origin
+        if origin is None and len(voters) == len(assignment.peers):
+            origin = MoveOrigin(voters, assignment.config.get("placement"), self._replica.placed_ns)
         if origin is None or set(voters) == set(assignment.peers):
             return None
         named = [

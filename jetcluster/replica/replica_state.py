@@ -84,6 +84,8 @@ class ReplicaState:
         self.runtime, self.network, self.commits = services.runtime, services.network, services.commits
         self.known, self.events = services.known, services.events
         self.assignment = assignment
+        self.placed_ns = services.runtime.clock.time_ns()
+        """When this server learned the stream's present peers, Unix nanoseconds."""
         self.bus = services.events.bus(assignment.account)
         # Memory streams use the same store. Acks do not wait for their log's fsync (`durable`): a killed process loses
         # nothing, a power failure may, which is the meaning of "memory".

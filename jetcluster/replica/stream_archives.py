@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jetcluster.budget import LoopBudget, Steps
-from jetcluster.clock import Clock, Rng
+from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.consumer.state import archived
 from jetcluster.consumer.state.creation import following
 from jetcluster.errors import by_code
@@ -34,6 +34,7 @@ Body = dict[str, Any]
 MAX_OPEN = 16
 """Archives in progress on a node; each pins a view of its data store."""
 IDLE_SECONDS = 30.0
+"""Time without a request after which an archive is dropped: its asker may have died, or asks the next leader."""
 PIECE_BYTES = 512 * 1024
 PROPOSE_SECONDS = 4.0
 _FAILED = 10064
@@ -53,20 +54,21 @@ class _Open:
 class StreamArchives:
     """The open archives of a node."""
 
-    def __init__(self, kv: RocksKv, clock: Clock, rng: Rng, budget: LoopBudget) -> None:
+    def __init__(self, kv: RocksKv, clock: Clock, timers: Timers, rng: Rng, budget: LoopBudget) -> None:
         self._kv = kv
         self._clock = clock
+        self._timers = timers
         self._rng = rng
         self._budget = budget
         self._open: dict[str, _Open] = {}
+        self._watched = False
+        """A timer drops the archives that nobody reads."""
 
     async def snapshot(self, replica: StreamReplica, body: Body) -> Body:
         """Open an archive of the current state; `snapshot_next` reads it."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
-        now = self._clock.monotonic()
-        for key in [key for key, found in self._open.items() if found.used < now - IDLE_SECONDS]:
-            del self._open[key]
+        self._drop_idle()
         if len(self._open) >= MAX_OPEN:
             raise by_code(_FAILED, err="too many snapshots are under way")
         consumers = _consumers(replica)
@@ -80,7 +82,11 @@ class StreamArchives:
         key = self._rng.token(8).hex()
         # nats-server ignores unknown fields; a restore without a configuration of its own takes this one.
         config = {name: value for name, value in replica.assignment.config.items() if name != RESTORING}
-        self._open[key] = _Open(gid, _pieces({**state, "config": config}, consumers, ts, messages), now)
+        pieces = _pieces({**state, "config": config}, consumers, ts, messages)
+        self._open[key] = _Open(gid, pieces, self._clock.monotonic())
+        if not self._watched:
+            self._watched = True
+            self._timers.call_later(IDLE_SECONDS, self._look)
         return {"id": key, "state": state}
 
     async def snapshot_next(self, replica: StreamReplica, body: Body) -> Body:
@@ -92,6 +98,7 @@ class StreamArchives:
         number = int(body["number"])
         if number == found.number + 1:
             await self._make(found, replica.assignment.account)
+            found.used = self._clock.monotonic()
         elif number != found.number:
             raise by_code(_FAILED, err="snapshot pieces out of order")
         return {"data": base64.b64encode(found.last).decode()}
@@ -105,6 +112,17 @@ class StreamArchives:
         if found.making is making:
             found.making = None
             found.number, found.last = found.number + 1, making.result()
+
+    def _look(self) -> None:
+        self._drop_idle()
+        self._watched = bool(self._open)
+        if self._watched:
+            self._timers.call_later(IDLE_SECONDS, self._look)
+
+    def _drop_idle(self) -> None:
+        oldest = self._clock.monotonic() - IDLE_SECONDS
+        for key in [key for key, found in self._open.items() if found.used < oldest and found.making is None]:
+            del self._open[key]
 
     async def snapshot_close(self, replica: StreamReplica, body: Body) -> Body:
         self._open.pop(body["id"], None)

@@ -313,6 +313,8 @@ class StreamReplica(ReplicaState):
     def update(self, assignment: Assignment) -> None:
         """Take a changed assignment of the meta group. The leader proposes its configuration to the stream's own log,
         so that every replica applies it at the same place among the messages."""
+        if assignment.peers != self.assignment.peers:
+            self.placed_ns = self.runtime.clock.time_ns()
         self.assignment = assignment
         self.wake()
         self.group.fence(assignment.fenced)

@@ -6,6 +6,9 @@ message carries Nats-Expected-Last-Sequence; so the last message of the stream i
 published. A writer asks the stream's leader for that message and knows exactly which rows are stored, however often and
 however long ago the job was tried before.
 
+A fence may be of a part of the subjects, too: then the part's filter says which message is the last one, and the first
+message of a batch carries Nats-Expected-Last-Subject-Sequence with that filter (fence_parts.py).
+
 `FenceWriter` (fence_writer.py) writes the rows of one batch of one job by it.
 """
 
@@ -102,8 +105,11 @@ def resume(stream: str, job: str, batch: int, last: Last, start_after: int | Non
 _NO_MESSAGE: Final = 10037
 
 
-def read_last(connection: Connection, stream: str) -> Last:
-    """Returns the end of the stream as its leader has it. Raises ApiError, and what `Connection.request` raises."""
+def read_last(connection: Connection, stream: str, within: str = "") -> Last:
+    """Returns the end of the stream, or of the messages that the filter `within` matches, as its leader has it. Raises
+    ApiError, and what `Connection.request` raises."""
+    if within:
+        return _read_last_within(connection, stream, within)
     state: dict[str, Any] = connection.api(f"STREAM.INFO.{stream}")["state"]
     seq = int(state["last_seq"])
     if not seq:
@@ -114,5 +120,20 @@ def read_last(connection: Connection, stream: str) -> Last:
         if error.err_code != _NO_MESSAGE:
             raise
         return Last(seq, there=False)
-    block = base64.b64decode(found.get("hdrs", ""))
-    return Last(seq, header_block.get(block, MARKER), payload=base64.b64decode(found.get("data", "")))
+    return _last_of(seq, found)
+
+
+def _read_last_within(connection: Connection, stream: str, within: str) -> Last:
+    try:
+        found = connection.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": within})["message"]
+    except ApiError as error:
+        if error.err_code != _NO_MESSAGE:
+            raise
+        return Last(0)
+    return _last_of(int(found["seq"]), found)
+
+
+def _last_of(seq: int, message: dict[str, Any]) -> Last:
+    block = base64.b64decode(message.get("hdrs", ""))
+    payload = base64.b64decode(message.get("data", ""))
+    return Last(seq, header_block.get(block, MARKER), payload=payload)

@@ -63,10 +63,12 @@ class FenceWriter:
         retry_seconds: float = 60.0,
         first: int = 0,
         ends: bool = True,
+        within: str = "",
     ) -> None:
-        """`start_after`: see `resume`. With `atomic_batch` 1 each message has its own fence: needs no allow_atomic.
-        Several writers may share the job's batch: `first` is the number of rows that others write before these, and
-        `ends` is false where others write more behind them."""
+        """`start_after`: see `resume`. `within`: the fence is of the messages that this filter matches, among them all
+        rows; others may be published meanwhile. With `atomic_batch` 1 each message has its own fence: needs no
+        allow_atomic. Several writers may share the job's batch: `first` is the number of rows that others write before
+        these, and `ends` is false where others write more behind them."""
         assert 1 <= atomic_batch <= MAX_BATCH_MESSAGES, atomic_batch
         self.stored = 0
         self.skipped = 0
@@ -79,6 +81,10 @@ class FenceWriter:
         self._start_after = start_after
         self._first = first
         self._ends = ends
+        self._within = within
+        self._name = within or stream
+        self._done = first
+        """Rows up to and with those that were taken."""
         self._cutter = Cutter(atomic_batch, MAX_BATCH_BYTES)
         self._patience = Patience(retry_seconds, f"writing to {stream}")
         self._at = Resume(0, 0)
@@ -109,25 +115,34 @@ class FenceWriter:
 
     def write(self, batches: Iterable[Rows]) -> None:
         """Writes its rows of the batch, the same on every attempt. Raises FenceError, PublishError, ServerError."""
-        self._look()
-        done = self._first
+        self.begin()
         for rows in batches:
-            for part in self._cutter.add(rows):
-                done += part.count
-                self._write_part(part, done)
+            self.add(rows)
+        self.finish()
+
+    def begin(self) -> None:
+        """Looks where the batch is. Then come its rows, and `finish`. Raises as `write`."""
+        self._look()
+
+    def add(self, rows: Rows) -> None:
+        for part in self._cutter.add(rows):
+            self._write_part(part)
+
+    def finish(self) -> None:
+        """Returns when all rows are stored. Raises as `write`."""
         for part in self._cutter.rest():
-            done += part.count
-            self._write_part(part, done)
+            self._write_part(part)
         self._settle()
-        self.skipped = done - self._first - self.stored
-        if self._ends and done < self._at.rows:
+        self.skipped = self._done - self._first - self.stored
+        if self._ends and self._done < self._at.rows:
             raise FenceError(
-                f"{self._stream} holds {self._at.rows} rows of batch {self._batch} of job {self._job}, which has "
-                f"only {done} now"
+                f"{self._name} holds {self._at.rows} rows of batch {self._batch} of job {self._job}, which has "
+                f"only {self._done} now"
             )
 
-    def _write_part(self, rows: Rows, end: int) -> None:
-        """Sends rows, the last of which is number `end`, once those before have their ack, which comes meanwhile."""
+    def _write_part(self, rows: Rows) -> None:
+        """Sends the next rows, once those before have their ack, which comes meanwhile."""
+        self._done = end = self._done + rows.count
         self._settle()
         try:
             self._send(rows, end)
@@ -179,12 +194,12 @@ class FenceWriter:
         there = self._at.rows - first
         if there <= 0:
             if self._at.rows < first:
-                raise FenceError(f"{self._stream}: rows that job {self._job} had written are gone")
+                raise FenceError(f"{self._name}: rows that job {self._job} had written are gone")
             return rows
         # If the last stored row is among these, it must be unchanged; its subject may have been transformed.
         if there <= rows.count and rows.payloads[there - 1].as_py() != self._last.payload:
             raise FenceError(
-                f"{self._stream}: message {self._last.seq} is not row {self._at.rows} of batch {self._batch} as it "
+                f"{self._name}: message {self._last.seq} is not row {self._at.rows} of batch {self._batch} as it "
                 f"is now: the rows of job {self._job} have changed, or their order has"
             )
         return rows.part(there, rows.count) if there < rows.count else None
@@ -196,7 +211,7 @@ class FenceWriter:
         missing = None  # a missing message counts only the second time: a previous leader may not have it yet
         while True:
             try:
-                last = read_last(self._link.connection, self._stream)
+                last = read_last(self._link.connection, self._stream, self._within)
                 if last.seq >= self.last_seq and (last.there or last == missing):
                     break
                 missing = last
@@ -209,8 +224,11 @@ class FenceWriter:
                     raise
                 why = error
             self._patience.pause(why)
+        start_after = self._start_after
+        if self._within and start_after is not None and last.seq < start_after:
+            start_after = last.seq  # of this part, what was there before ends there
         self._last = last
-        self._at = resume(self._stream, self._job, self._batch, last, self._start_after)
+        self._at = resume(self._name, self._job, self._batch, last, start_after)
         self.last_seq = last.seq
 
     # ---- one atomic batch
@@ -224,6 +242,11 @@ class FenceWriter:
         connection = self._link.connection
         expected = self._at.expected
         fence = b"Nats-Expected-Last-Sequence: %d\r\n" % expected
+        if self._within:
+            fence = (
+                b"Nats-Expected-Last-Subject-Sequence: %d\r\nNats-Expected-Last-Subject-Sequence-Subject: %b\r\n"
+                % (expected, self._within.encode())
+            )
         marker = b"%b: %b\r\n" % (MARKER, Marker(self._job, self._batch, end).encode())
         answer = connection.expect(BATCH_SECONDS)
         limit = connection.max_payload
@@ -254,7 +277,7 @@ class FenceWriter:
         answer.forget()
         if ack.error:
             raise _RefusedError(ack)
-        if ack.seq != part.seq:
+        if ack.seq != part.seq and not self._within:
             raise FenceError(f"{self._stream}: a batch ends at {ack.seq}, not at {part.seq}")
         self._flying = None
         self._at = Resume(ack.seq, part.end)

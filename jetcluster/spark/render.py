@@ -73,6 +73,10 @@ class Rows:
         """Returns the rows from `start` up to `stop`, without a copy."""
         return Rows(*[None if one is None else one.slice(start, stop - start) for one in self.columns])
 
+    def taken(self, places: Any) -> Rows:
+        """Returns the rows at these places."""
+        return Rows(*[None if one is None else one.take(places) for one in self.columns])
+
     def sizes(self) -> Any:
         """Returns the bytes of each row, with OVERHEAD_BYTES."""
         size = pc.add(pc.binary_length(self.payloads), pc.binary_length(self.subjects))

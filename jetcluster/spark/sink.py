@@ -20,6 +20,7 @@ from jetcluster.client.servers import ask
 from jetcluster.errors import ApiError
 from jetcluster.spark import sink_options
 from jetcluster.spark.fence import FenceError
+from jetcluster.spark.fence_parts import FenceParts, check_apart
 from jetcluster.spark.fence_writer import FenceWriter
 from jetcluster.spark.publish import ServerLink, WindowedPublisher
 from jetcluster.spark.render import Rows
@@ -46,6 +47,8 @@ class Written(WriterCommitMessage):
     duplicates: int = 0
     """Rows that were already stored."""
     last_seq: int = 0
+    parts: tuple[int, ...] = ()
+    """The numbers of the filters of `fenceSubjects` that it had rows of."""
 
 
 @dataclass(frozen=True)
@@ -136,23 +139,53 @@ class Sink:
         publisher.finish()
         return Written(publisher.stored + publisher.duplicates, publisher.duplicates, publisher.last_seq)
 
+    def _write_parts(self, place: TaskIdentity, batches: Iterable[Rows]) -> Written:
+        """Each part has a connection of its own, as a writer gives its own up when it fails."""
+        options = self.options
+        links: list[ServerLink] = []
+
+        def writer_of(number: int) -> FenceWriter:
+            links.append(ServerLink(options.server, number))
+            return self.fence_writer(links[-1], place.job, place.batch, within=options.fence_subjects[number])
+
+        try:
+            parts = FenceParts(options.fence_subjects, writer_of)
+            parts.write(batches)
+        finally:
+            for one in links:
+                one.close()
+        writers = list(parts.writers.values())
+        stored, skipped = (sum(counts) for counts in ([w.stored for w in writers], [w.skipped for w in writers]))
+        last = max((one.last_seq for one in writers), default=0)
+        return Written(stored + skipped, skipped, last, tuple(parts.writers))
+
+    def check_written(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        """Raises FenceError when tasks that have written were not to write beside each other."""
+        found = [one.parts for one in messages if isinstance(one, Written)]
+        check_apart(found, self.options.fence_subjects)
+
     def _write_fenced(self, link: ServerLink, place: TaskIdentity, batches: Iterable[Rows]) -> Written:
+        if self.options.fence_subjects:
+            return self._write_parts(place, batches)
         if place.partition:
             for _ in batches:
                 raise FenceError(
                     "idempotence=fence writes in order, so in one task: coalesce(1) in a streaming query, "
-                    "repartition(1).sortWithinPartitions(...) in a batch query"
+                    "repartition(1).sortWithinPartitions(...) in a batch query, or fenceSubjects for a fence per part"
                 )
             return Written()
         writer = self.fence_writer(link, place.job, place.batch)
         writer.write(batches)
         return Written(writer.stored + writer.skipped, writer.skipped, writer.last_seq)
 
-    def fence_writer(self, link: ServerLink, job: str, batch: int, *, first: int = 0, ends: bool = True) -> FenceWriter:
+    def fence_writer(
+        self, link: ServerLink, job: str, batch: int, *, first: int = 0, ends: bool = True, within: str = ""
+    ) -> FenceWriter:
         """Returns a writer of rows of one batch of a job, as `FenceWriter` has them."""
         return FenceWriter(
             link, self.options.stream, job, batch, start_after=self.start_after,
             atomic_batch=self.options.atomic_batch, retry_seconds=self.options.retry_timeout, first=first, ends=ends,
+            within=within,
         )  # fmt: skip
 
 
@@ -172,6 +205,11 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         return self._sink.write(iterator)
 
+    @SentenceFirst()
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All rows are acknowledged when the tasks end. Raises FenceError."""
+        self._sink.check_written(messages)
+
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """The writer of `df.writeStream.format("jetstream")`."""
@@ -183,8 +221,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         return self._sink.write(iterator)
 
+    @SentenceFirst()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Does nothing: all rows are acknowledged when the tasks end."""
+        """All rows are acknowledged when the tasks end. Raises FenceError."""
+        self._sink.check_written(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Does nothing: stored rows stay, and the next attempt recognizes them by their ids, or by the fence."""

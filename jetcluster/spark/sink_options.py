@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jetcluster.client.servers import ServerOptions
 from jetcluster.errors import JetclusterError
-from jetcluster.protocol.subjects import is_subset, is_valid_literal
+from jetcluster.protocol.subjects import collide, is_subset, is_valid, is_valid_literal
 from jetcluster.spark import fence
 from jetcluster.spark.message import MAX_BATCH_MESSAGES
 from jetcluster.spark.options import (
@@ -21,6 +21,8 @@ from jetcluster.spark.options import (
     server_options,
 )
 
+MAX_PARTS: Final = 256
+"""Fences of a stream; each one of a task has a connection."""
 _TEXT: Final = ("string",)
 _BYTES: Final = ("binary", "string")
 _HEADERS: Final = ("map<string,array<string>>", "map<string,string>")
@@ -60,6 +62,8 @@ class SinkOptions:
     subject: str = ""
     """The subject of every row; empty: the column `subject` has it."""
     idempotence: str = "msgid"
+    fence_subjects: tuple[str, ...] = ()
+    """Filters of which each has a fence of its own; empty: one fence for all."""
     batch_id: int | None = None
     """Number of the batch, for a writer outside a streaming query that writes several."""
     job_id: str = ""
@@ -81,7 +85,8 @@ SINK_OPTIONS: Final = SERVER_OPTIONS | {
     name.lower(): name
     for name in (
         "stream", "subject", "idempotence", "jobId", "atomicBatch", "publishWindow", "retryHorizon", "retryTimeout",
-        "startAfter", "bucket", "batchId", "reservedHeaders", "overwriteMode", "checkpointLocation", "queryName",
+        "startAfter", "fenceSubjects", "bucket", "batchId", "reservedHeaders", "overwriteMode", "checkpointLocation",
+        "queryName",
     )
 }  # fmt: skip
 """Lower case -> as written. The last two are Spark's own options, which Spark passes on."""
@@ -103,12 +108,14 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
         job_id = job_id and fence.check_job(job_id)
     except ValueError as error:
         raise OptionError(str(error)) from None
+    idempotence = reader.one_of("idempotence", "msgid", "fence", "none")
     return SinkOptions(
         server=server_options(reader),
         stream=stream,
         bucket=bucket,
         subject=subject,
-        idempotence=reader.one_of("idempotence", "msgid", "fence", "none"),
+        idempotence=idempotence,
+        fence_subjects=_parts(reader.text("fenceSubjects"), idempotence),
         batch_id=reader.number("batchId", 0, 0) if reader.has("batchId") else None,
         job_id=job_id,
         atomic_batch=_at_most(reader, "atomicBatch", SinkOptions.atomic_batch, MAX_BATCH_MESSAGES),
@@ -119,6 +126,24 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
         drop_reserved=reader.one_of("reservedHeaders", "refuse", "drop") == "drop",
         purge=reader.one_of("overwriteMode", "refuse", "purge") == "purge",
     )
+
+
+def _parts(text: str, idempotence: str) -> tuple[str, ...]:
+    """Returns the filters of `fenceSubjects`. Raises OptionError."""
+    found = tuple(word for one in text.split(",") if (word := one.strip()))
+    if not found:
+        return ()
+    if idempotence != "fence":
+        raise OptionError("fenceSubjects are for idempotence=fence")
+    if len(found) > MAX_PARTS:
+        raise OptionError(f"fenceSubjects are at most {MAX_PARTS}, not {len(found)}")
+    for at, one in enumerate(found):
+        if not is_valid(one.encode()):
+            raise OptionError(f"fenceSubjects: {one!r} is no filter of subjects")
+        for other in found[:at]:
+            if collide(one.encode(), other.encode()):
+                raise OptionError(f"fenceSubjects: a subject may be of {other} and of {one}; each is of one part")
+    return found
 
 
 def _at_most(reader: OptionReader, name: str, default: int, most: int) -> int:

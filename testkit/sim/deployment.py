@@ -26,6 +26,8 @@ from testkit.sim.network import Address, Network
 from testkit.sim.trace import Bridge, SimLog, Trace
 from testkit.sim.vows import Vows
 
+MAIN = "sim"
+"""The cluster that is no leaf."""
 COPIES = 3
 """Voters of a group of which one may lose its data."""
 SHRINKS = 15.0
@@ -61,6 +63,8 @@ class Deployment:
         self.drifted: dict[tuple[str, int], int] = {}
         """(server, group) of replicas that were changed behind everybody's back, until they are as the others or
         gone, with the index up to which they were."""
+        self.put_back: set[str] = set()
+        """Raft's ids of servers that were emptied, and that somebody has asked to use again."""
         self.strangers: dict[str, int] = {}
         """By server, those who came to it and may have said what no server says."""
         self._shrinking: dict[object, float] = {}
@@ -153,9 +157,12 @@ class Deployment:
         self._tasks.append(task)
         return task
 
-    def members(self, cluster: str = "sim") -> list[str]:
-        """Names of the servers of one cluster."""
-        return [server.name for server in self.servers.values() if server.cluster == cluster]
+    def members(self, cluster: str | None = None) -> list[str]:
+        """Names of the servers of one cluster: the main one, or the server that stands alone, unless it is named."""
+        servers = self.servers.values()
+        if cluster is None:
+            cluster = MAIN if any(server.cluster == MAIN for server in servers) else ""
+        return [server.name for server in servers if server.cluster == cluster]
 
     def addresses(self, *names: str) -> list[Address]:
         """Addresses of the client ports; of the main cluster's by default."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -20,6 +21,16 @@ class Encryption:
     cipher = ""
     MIXED: ClassVar = {"1": "", "2": "aes", "3": "chachapoly"}
     """With "mixed": by the last letter of a server's name; others have the first cipher."""
+
+    @classmethod
+    @contextmanager
+    def chosen(cls, cipher: str) -> Iterator[None]:
+        """All servers have this one meanwhile; "" changes nothing."""
+        before, cls.cipher = cls.cipher, cipher or cls.cipher
+        try:
+            yield
+        finally:
+            cls.cipher = before
 
     @classmethod
     def of(cls, name: str) -> str:
@@ -148,4 +159,5 @@ LAYOUTS: dict[str, tuple[Server, ...]] = {
     "three and a leaf of three": with_leaf(3, 3),
     "zones": ZONES,
     "relaxed": cluster(3, sync_interval=1.0),
+    "alone": (Server("n1", "10.0.0.1", cluster="", config=ACCOUNTS),),
 }

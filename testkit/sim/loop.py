@@ -139,6 +139,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         """The log of the node in the process."""
         self.main: asyncio.Task[Any] | None = None
         self.turns = 0
+        self.level = 0
+        """Level of the version that its node says it is of; 0: of this one."""
         self._clock = clock
         self._work = work
         self._failed = failed

@@ -219,6 +219,8 @@ class Machine:
         """Entries that it sends at a time, and half of what a replica may lack that becomes a voter; 0: as usual."""
         self.raft_limits: Mapping[str, Any] = {}
         """Fields of its RaftConfig that are not as usual; from the next start on."""
+        self.level = 0
+        """Level of the older version that its server has (`stream.log.levels`); 0: this one. From the next start on."""
         self.threads: Threads | None = None
         """Those of the process."""
         self.cuts = CUTS
@@ -329,6 +331,7 @@ class Machine:
         assert self.loop is None
         self.host.up = True
         loop = self.loop = SimLoop(self._scheduler, self.clock, self._work, self._raised)  # type: ignore[abstract]
+        loop.level = self.level
         loop.log = SimLog(self._trace, self.name, self._caught)
         self._endpoints = Endpoints(self._network, self.host, loop)
         self.threads = Threads(

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.raft.api import Role
-from jetcluster.raft.codec import ACK, APPEND, REJECT, VOTE_REPLY
+from jetcluster.raft.codec import ACK, APPEND, LEASE_REQUEST, REJECT, VOTE, VOTE_REPLY
+from testkit.sim import leases
+from testkit.sim.rafts import quorum, raft_of
 
 if TYPE_CHECKING:
     from testkit.sim.deployment import Deployment
-    from testkit.sim.machine import Machine
 
 _KIND = 1
 _VOTE_REPLY = struct.Struct("<BBQB")
@@ -32,13 +33,7 @@ NEAR = 3
 and it may be promoted within two more (`is_near`), as others of a move may have to catch up first."""
 Key = tuple[str, int]
 """(cluster, group)"""
-SPOKEN = frozenset((APPEND, ACK, REJECT, VOTE_REPLY))
-
-
-def raft_of(machine: Machine) -> Any:
-    """`jetcluster.raft.node.RaftNode` of what runs there, once it has read its journal."""
-    node = machine.node
-    return node.jetstream._raft if node is not None and node.jetstream is not None else None
+SPOKEN = frozenset((APPEND, ACK, REJECT, VOTE, VOTE_REPLY, LEASE_REQUEST))
 
 
 class Protocol:
@@ -84,6 +79,8 @@ class Protocol:
             self._ack(key, name, group, frame)
         elif kind == VOTE_REPLY:
             self._vote(key, name, target, group, frame)
+        if kind in (VOTE, VOTE_REPLY, LEASE_REQUEST):
+            self._leases(key, name, frame)
         if kind in (ACK, REJECT):
             self._keeps(key, name, group)
             commit, last = group.engine.commit, group.log.last_index
@@ -104,6 +101,18 @@ class Protocol:
         self._rule(name, key, stored, f"votes in term {term} before its disk knows of it")
         self._votes.setdefault((*key, term), {}).setdefault(raft.me, set()).add(group.me)
 
+    def _leases(self, key: Key, name: str, frame: memoryview) -> None:
+        """By which a leader reads, whenever it asks for another one, and whenever votes are asked for or given."""
+        found = leases.members(self._deployment, *key)
+        for what in leases.unkept(found):
+            self._broken((name, key[1]), what)
+        if frame[_KIND] == VOTE_REPLY:
+            _, _, term, granted = _VOTE_REPLY.unpack_from(frame)
+            voter = next((member for member in found.values() if member.name == name), None)
+            if granted and voter is not None:
+                kept = not leases.broken(voter, term)
+                self._rule(name, key, kept, f"votes in term {term}, and has promised to elect nobody else")
+
     def _elected(self, key: Key, name: str, group: Any, term: int) -> None:
         """Once for each term: its leader has the votes of a majority, its own among them."""
         if self._heads.get(key, -1) >= term:
@@ -113,8 +122,11 @@ class Protocol:
         votes = self._votes.get((*key, term), {}).get(group.me, set()) | {group.me}
         for old in [one for one in self._votes if one[:2] == key and one[2] <= term]:
             del self._votes[old]
-        enough = any(_quorum(config, votes) for config in _configs(group))
+        enough = any(quorum(config, votes) for config in _configs(group))
         self._rule(name, key, enough, f"leads term {term} with the votes of {len(votes)} of {_configs(group)[0]}")
+        heard = min(group.receiver.committed, group.log.last_index)
+        what = f"leads term {term} and takes {group.told_index} for told, having heard that {heard} is committed"
+        self._rule(name, key, group.told_index >= heard, what)
 
     # ---- entries
 
@@ -157,8 +169,17 @@ class Protocol:
             if not first:
                 self._commits(key, name, group, term, commit)
             self._committed[key] = commit
+        self._counts(key, name, group, term)
         self._stood(key, group)
         self._changes(key, name, group, term)
+
+    def _counts(self, key: Key, name: str, group: Any, term: int) -> None:
+        """A leader takes for stored what voters have acknowledged to it, in its own term. What it counts beyond that
+        may do harm only once it is cut off, or another one leads."""
+        acks = self._acks.get(key, {}).get(term, {})
+        for peer, match in group.engine.matches.items():
+            told = acks.get(peer, 0)
+            self._rule(name, key, match <= told, f"counts {match} for {peer} in term {term}, which acknowledged {told}")
 
     def _commits(self, key: Key, name: str, group: Any, term: int, commit: int) -> None:
         log = group.log
@@ -168,7 +189,7 @@ class Protocol:
         stored = {peer for peer, match in acks.items() if match >= commit}
         if log.written_index >= commit:
             stored.add(group.me)
-        enough = any(_quorum(config, stored) for config in _configs(group))
+        enough = any(quorum(config, stored) for config in _configs(group))
         self._rule(name, key, enough, f"commits {commit} in term {term}, which {len(stored)} voters have")
 
     def _changes(self, key: Key, name: str, group: Any, term: int) -> None:
@@ -212,12 +233,6 @@ class Protocol:
 def _configs(group: Any) -> list[Any]:
     """The newest two: by which of them something was decided shows only there."""
     return [config for _, config in group.log.configs[:-3:-1]]
-
-
-def _quorum(config: Any, of: set[str]) -> bool:
-    """True for a majority of the voters, of both sets in a joint configuration. Counted here once more, as the
-    product's own count is what is judged."""
-    return all(2 * len(of.intersection(part)) > len(part) for part in (config.voters, config.outgoing) if part)
 
 
 def _has_all(group: Any) -> bool:

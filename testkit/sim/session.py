@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from testkit.sim.answers import contradictions
 from testkit.sim.network import Address
 
 PING = 3.0
@@ -33,6 +34,10 @@ class ApiError(Exception):
         super().__init__(f"{error.get('code')} {error.get('err_code')} {error.get('description')}")
         self.code = int(error.get("code", 0))
         self.err_code = int(error.get("err_code", 0))
+
+
+class Contradiction(AssertionError):
+    """An answer that cannot be true."""
 
 
 class Msg(NamedTuple):
@@ -308,6 +313,15 @@ class Session:
             frame = f"PUB {to} {len(payload)}\r\n".encode() + payload + b"\r\n"
         self._write(frame * times)
 
+    def stop_reading(self) -> None:
+        """Take nothing more off the connection, until `read_on`, or until there is another one."""
+        if self._connection is not None:
+            self._connection.transport.pause_reading()
+
+    def read_on(self) -> None:
+        if self._connection is not None:
+            self._connection.transport.resume_reading()
+
     async def flush(self, seconds: float = 5.0) -> None:
         """The server has read all that was sent. Raises Disconnected and TimeoutError."""
         ponged = self._loop.create_future()
@@ -359,12 +373,14 @@ class Session:
     # ---- JetStream
 
     async def api(self, subject: str, body: object = None, seconds: float = 5.0) -> dict[str, Any]:
-        """A request to `$JS.API.`. Raises ApiError and what `request` raises."""
+        """A request to `$JS.API.`. Raises ApiError, Contradiction, and what `request` raises."""
         payload = json.dumps(body).encode() if body is not None else b""
         msg = await self.request(f"$JS.API.{subject}", payload, seconds)
         answer: dict[str, Any] = json.loads(msg.payload)
         if "error" in answer:
             raise ApiError(answer["error"])
+        if wrong := next(contradictions(answer), ""):
+            raise Contradiction(f"{self.name}: {subject}: {wrong}")
         return answer
 
     async def js_publish(

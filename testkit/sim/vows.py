@@ -14,10 +14,12 @@ import struct
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jetcluster.mesh.frames import RAFT
+from jetcluster.mesh.frames import RAFT, Kind
 from jetcluster.raft.codec import ACK, VOTE_REPLY
+from testkit.sim import starts
 from testkit.sim.machine import DATA, JOURNAL
-from testkit.sim.protocol import SPOKEN, Protocol, raft_of
+from testkit.sim.protocol import SPOKEN, Protocol
+from testkit.sim.rafts import raft_of
 
 if TYPE_CHECKING:
     from testkit.sim.deployment import Deployment
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 
 POLL = 0.0005
 """Seconds between two looks whether a server that starts has read its journal."""
+SHORTEST = 7
+"""Bytes behind the length of a RAFT whose frame has a kind."""
+ASKED = frozenset((Kind.CALL, Kind.REPLY, Kind.ERROR))
+NOBODY = 0xFFFF_FFFF
+"""Number of requests of a fault (`confused`), which nobody waits for."""
 _HEAD = struct.Struct("!IBI")
 _ACK = struct.Struct("<BBQQIBI")
 _VOTE_REPLY = struct.Struct("<BBQB")
@@ -53,6 +60,8 @@ class Vows:
         """Frames that a fault has a server send, which no server would: nobody vows anything by them."""
         self._deployment = deployment
         self._protocol = Protocol(deployment, self._broken)
+        self._calls: dict[tuple[Address, Address], set[int]] = {}
+        """By connection, the numbers of requests that were not answered."""
         self._damaged: set[tuple[str, int]] = set()
         """Logs that were when their process ended."""
         self._logs: set[tuple[str, int]] = set()
@@ -69,16 +78,37 @@ class Vows:
     def overhear(self, own: Address, other: Address, data: bytes) -> None:
         """Whole frames, as `mesh.link` writes them; anything else is passed over."""
         at, end = 0, len(data)
-        while at + _HEAD.size + 2 <= end:
+        while at + _HEAD.size <= end:
             length, kind, gid = _HEAD.unpack_from(data, at)
             body = at + _HEAD.size
-            if kind == RAFT and (said := data[body + 1]) in SPOKEN and not self._is_nonsense(data, at, length):
+            if (
+                kind == RAFT
+                and length >= SHORTEST
+                and body + 1 < end
+                and (said := data[body + 1]) in SPOKEN
+                and not self._is_nonsense(data, at, length)
+            ):
                 self._protocol.heard(self._name(own), self._name(other), gid, memoryview(data)[body : at + 4 + length])
                 if said == ACK and length == _ACK.size + 5:
                     self._acked(own, gid, _ACK.unpack_from(data, body))
                 elif said == VOTE_REPLY and length == _VOTE_REPLY.size + 5:
                     self._voted(own, other, gid, _VOTE_REPLY.unpack_from(data, body))
+            elif (
+                kind in ASKED and gid != NOBODY and at + 4 + length <= end
+            ):  # the number of a request is where RAFT has its group
+                self._asked(own, other, kind, gid)
             at += 4 + length
+
+    def _asked(self, own: Address, other: Address, kind: int, number: int) -> None:
+        """Requests between servers: an answer that comes late is to the one that was asked under its number."""
+        if kind != Kind.CALL:
+            self._calls.get((other, own), set()).discard(number)
+            return
+        waiting = self._calls.setdefault((own, other), set())
+        if number in waiting:
+            text = f"asks {self._name(other)} under the number {number}, of another request that has no answer yet"
+            self._deployment.failed(f"at {self._deployment.scheduler.now:.3f}: {self._name(own)} {text}")
+        waiting.add(number)
 
     def _is_nonsense(self, data: bytes, at: int, length: int) -> bool:
         return bool(self.nonsense) and data[at : at + 4 + length] in self.nonsense
@@ -166,7 +196,9 @@ class Vows:
             raft = raft_of(machine)
             if raft is None:
                 self._deployment.scheduler.after(POLL, look)
-            elif not self._deployment.relaxed:
+                return
+            starts.watch(self._deployment, machine, raft.journal.groups, self._broken)
+            if not self._deployment.relaxed:
                 self._compare(machine, raft.journal.groups)
 
         self._deployment.scheduler.after(POLL, look)

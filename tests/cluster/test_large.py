@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
 
 from testkit.client import create_stream
 from testkit.harness import ProcessCluster, eventually
+from tests.unit.node.test_restore_config import archived, restored
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.thorough]
 
@@ -45,3 +47,29 @@ async def test_messages_up_to_max_payload_are_stored(tmp_path: Path, server: str
                         return hashlib.sha1(msg.data).digest() == digest
 
                     await eventually(there, 20, f"{node.name}: message {seq}", node)
+
+
+async def test_long_messages_are_archived_and_restored_through_another_node(
+    tmp_path: Path, server: str, durable: str
+) -> None:
+    config = f"{durable}max_payload: 14MB\n"
+    payload = os.urandom(14 * MB - 100)
+    async with ProcessCluster(3, server, root=tmp_path / "nodes", config=config) as cluster:
+        async with await cluster[0].connect() as client:
+            await create_stream(client, "S", ["s"], 1)
+            await client.request("s", payload, within=20.0)
+        leader = await cluster.stream_leader("S")
+        asked = next(node for node in cluster.nodes if node is not leader)
+        async with await asked.connect() as client:
+
+            async def told() -> bool:
+                answer = json.loads((await client.request("$JS.API.STREAM.MSG.GET.S", b'{"seq":1}', within=20.0)).data)
+                return b64decode(answer.get("message", {}).get("data", "")) == payload
+
+            await eventually(told, 60, "the message by MSG.GET", leader)
+            chunks = await archived(client, "S")
+            assert sum(map(len, chunks)) > len(payload)
+            assert "error" not in json.loads((await client.request("$JS.API.STREAM.DELETE.S", within=10.0)).data)
+            await restored(client, "S", chunks)
+            again = await client.request("$JS.API.DIRECT.GET.S", b'{"seq":1}', within=20.0)
+            assert again.data == payload

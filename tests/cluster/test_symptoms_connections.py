@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,7 +18,7 @@ from jetcluster.doctor.server_rules import look_at_server
 from testkit.certificates import Authority
 from testkit.client import Client, ClientError
 from testkit.harness import Node, ProcessCluster, eventually, free_port
-from tests.cluster.test_symptoms import findings, logged
+from tests.cluster.test_symptoms import findings, found, logged
 from tests.symptom_page import shown
 from tests.unit.doctor.cases import server
 
@@ -194,6 +195,26 @@ async def ends(cluster: ProcessCluster) -> str:
     cluster[0].spawn()
     assert await cluster[0].wait_exit(20.0) == 1
     return cluster[0].log()
+
+
+async def test_a_reload_is_refused(tmp_path: Path) -> None:
+    async with ProcessCluster(1, root=tmp_path, config="max_payload: 1MB\n", monitor=True) as single:
+        node, file = single[0], single[0].root / "server.conf"
+        right = file.read_text()
+        file.write_text(right + "max_payloadd: 3\n")
+        node.signal(signal.SIGHUP)
+        log = await logged(node, "Failed to reload")
+        told = await found(node, "JC127")
+        assert 'unknown field "max_payloadd"' in told
+        shown("a-reload-is-refused", log, told)
+        file.write_text(right)
+        node.signal(signal.SIGHUP)
+        await logged(node, "Reloaded server configuration")
+
+        async def gone() -> bool:
+            return "JC127" not in await findings(node)
+
+        await eventually(gone, 20.0, "the finding stays", node)
 
 
 async def test_a_server_does_not_start(tmp_path: Path) -> None:

@@ -86,6 +86,14 @@ CASES: dict[str, tuple[Series, Series]] = {
         {"jetcluster_damage_found_total": "0x100 3x20", "jetcluster_data_renewed_seconds": "0x120"},
         {"jetcluster_damage_found_total": "5x120", "jetcluster_data_renewed_seconds": "0x120"},
     ),
+    "JetclusterStreamsLost": (
+        {'jetcluster_streams_lost{instance="a"}': "1x120", 'jetcluster_streams_lost{instance="b"}': "0x120"},
+        {'jetcluster_streams_lost{instance="a"}': "0x119 1"},
+    ),
+    "JetclusterStreamsAway": (
+        {'jetcluster_streams_away{instance="a"}': "2x120", 'jetcluster_streams_away{instance="b"}': "2x120"},
+        {'jetcluster_streams_away{instance="a"}': "2x120", 'jetcluster_streams_away{instance="b"}': "0x120"},
+    ),
     "JetclusterStreamsUnassigned": (
         {"jetcluster_streams_unassigned": "2x120"},
         {"jetcluster_streams_unassigned": "0x120"},

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from testkit.harness import ProcessCluster, eventually
+from testkit.harness import ProcessCluster, eventually, frozen
 from tests.cluster.test_membership import CONFIG
 from tests.interop.test_nats_cli import Cli
 
@@ -110,6 +110,65 @@ async def test_leaders_replicas_and_servers(tool: str) -> None:
         assert (await operator.meta())["cluster_size"] == 3
         assert "OK" in await system("server", "check", "meta", "--expect", "3", "--lag-critical", "100",
                                     "--seen-critical", "10s")  # fmt: skip
+
+
+async def test_streams_consumers_and_servers_are_evacuated(tool: str) -> None:
+    async with ProcessCluster(4, config=CONFIG, monitor=True) as cluster:
+        operator = Operator(tool, cluster)
+        user, system = operator.user, operator.system
+        await user("stream", "add", "S", "--subjects", "s", "--replicas", "3", "--defaults")
+        await user("consumer", "add", "S", "one", "--pull", "--replicas", "1", "--defaults")
+        await user("consumer", "add", "S", "all", "--pull", "--defaults")
+        await user("pub", "s", "x", "--count", str(MESSAGES), "--jetstream")
+
+        home = (await user.json("consumer", "info", "S", "one", "--json"))["cluster"]["leader"]
+        await user("consumer", "cluster", "evacuate", "S", "one", home, "--force")
+        assert (await user.json("consumer", "info", "S", "one", "--json"))["cluster"]["leader"] != home
+        # It has all the places that its stream has.
+        assert "10075" in await user("consumer", "cluster", "evacuate", "S", "all", home, "--force", rc=1)
+        assert "not in progress" in await user("stream", "cluster", "cancel-move", "S", "--force", rc=1)
+
+        leader, others = await operator.replicas("S")
+        await user("stream", "cluster", "evacuate", "S", leader, "--force")
+
+        async def left() -> bool:
+            now, rest = await operator.replicas("S")
+            return leader not in {now, *rest} and len(rest) == 2
+
+        await eventually(left, 20, f"{leader} still has the stream", every=0.2)
+        assert "peer not a member" in await user("stream", "cluster", "evacuate", "S", leader, "--force", rc=1)
+
+        server = min(others)
+        said = await system("server", "cluster", "evacuate", server, "--force")
+        assert f'Server "{server}": Streams: 0 Consumers: 0' in said
+        now, rest = await operator.replicas("S")
+        assert server not in {now, *rest}
+
+        await user("consumer", "next", "S", "all", "--count", "10", "--ack")
+        await user("consumer", "reset", "S", "all", "--sequence", "5", "--force")
+        assert (await user.json("consumer", "info", "S", "all", "--json"))["num_pending"] == MESSAGES - 4
+
+
+async def test_a_move_is_cancelled(tool: str) -> None:
+    """The server that the stream moves to stands still, so the move cannot end."""
+    async with ProcessCluster(4, config=CONFIG, monitor=True) as cluster:
+        operator = Operator(tool, cluster)
+        await operator.user("stream", "add", "S", "--subjects", "s", "--replicas", "3", "--defaults")
+        await operator.user("pub", "s", "x", "--count", str(MESSAGES), "--jetstream")
+        leader, others = await operator.replicas("S")
+        (outside,) = {node.name for node in cluster.nodes} - {leader, *others}
+        asked = Cli(tool, f"nats://127.0.0.1:{cluster.node(leader).port}")
+        with frozen([cluster.node(outside)]):
+            # It waits until the server has no replica any more.
+            waiting = asyncio.create_task(asked("stream", "cluster", "evacuate", "S", min(others), "--force", rc=1))
+
+            async def moves() -> bool:
+                return "desired" in (await asked.json("stream", "info", "S", "--json"))["cluster"]
+
+            await eventually(moves, 10, "the stream does not move", every=0.1)
+            await asked("stream", "cluster", "cancel-move", "S", "--force")
+            waiting.cancel()
+        assert await operator.replicas("S") == (leader, others)
 
 
 async def test_a_cluster_that_lost_its_majority_is_rescued(tool: str) -> None:

@@ -181,6 +181,8 @@ class SubmittedJob:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(30)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
 class Events:

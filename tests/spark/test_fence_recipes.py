@@ -31,7 +31,7 @@ def test_recipes_run(spark: Any, connection: Connection, servers: str, tmp_path:
     """Each writes the same rows in order, and a second time adds nothing."""
     create(connection, "ORDERS", subjects=["orders.>"])
     fill(connection, [(f"orders.{n % 3}", b"%d" % n) for n in range(ROWS)])
-    batch, streaming, each = recipes()
+    batch, streaming, each, parted = recipes()
     source = {"servers": servers, "stream": "ORDERS"}
     renamed = ["concat('copy.', subject) AS subject", "data", "seq"]
 
@@ -54,9 +54,43 @@ def test_recipes_run(spark: Any, connection: Connection, servers: str, tmp_path:
         writer = shuffled.writeStream.foreachBatch(names["write"]).option("checkpointLocation", str(tmp_path / "each"))
         writer.trigger(availableNow=True).start().awaitTermination()
 
+    def run_parted() -> None:
+        names: dict[str, Any] = {"servers": servers}
+        exec(parted, names)
+        rows = spark.readStream.format("jetstream").options(**source, maxOffsetsPerTrigger="1000").load()
+        customers = rows.selectExpr("concat('c', seq % 40) AS customer", "data", "seq").repartition(2)
+        writer = customers.writeStream.foreachBatch(names["write"]).option(
+            "checkpointLocation", str(tmp_path / "parts")
+        )
+        writer.trigger(availableNow=True).start().awaitTermination()
+
     for run in (run_batch, run_streaming, run_each):
         create(connection, "COPY", subjects=["copy.>"], allow_atomic=True)
         for _ in range(2):
             run()
         assert [int(message.data) for message in contents(connection, "COPY")] == list(range(ROWS)), run.__name__
         connection.api("STREAM.DELETE.COPY")
+    create(connection, "COPY", subjects=["copy.>"], allow_atomic=True)
+    for last in ("2", None):  # the last commit is lost: the batch is written again, and adds nothing
+        run_parted()
+        found = [(message.subject.decode(), int(message.data)) for message in contents(connection, "COPY")]
+        assert sorted(number for _, number in found) == list(range(ROWS))
+        parts = {subject.split(".")[1] for subject, _ in found}
+        assert len(parts) > 1
+        for part in parts:
+            numbers = [number for subject, number in found if subject.split(".")[1] == part]
+            assert numbers == sorted(numbers)
+        if last is not None:
+            (tmp_path / "parts" / "commits" / last).unlink()
+            (tmp_path / "parts" / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    connection.api("STREAM.DELETE.COPY")
+
+
+def test_rows_of_a_part_in_two_tasks_fail(spark: Any, connection: Connection, servers: str) -> None:
+    create(connection, "TORN", subjects=["torn.>"], allow_atomic=True)
+    rows = spark.range(0, 100, 1, 2).selectExpr("'torn.0.x' AS subject", "cast(id AS string) AS data")
+    options = {"servers": servers, "stream": "TORN", "idempotence": "fence", "jobId": "torn"}
+    with pytest.raises(Exception, match=r"torn\.0\.\*"):
+        rows.write.format("jetstream").mode("append").options(**options, fenceSubjects="torn.0.*").save()
+    with pytest.raises(Exception, match=r"subject torn\.0\.x is of no part that fenceSubjects names"):
+        rows.write.format("jetstream").mode("append").options(**options, fenceSubjects="torn.1.*").save()

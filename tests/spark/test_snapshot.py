@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jetcluster.arrow import listing
 from jetcluster.client.connection import Connection
 from jetcluster.pipeline import snapshot
 from tests.spark.streams import create, fill
@@ -82,10 +83,13 @@ class Model:
 
 
 def test_random_writes_at_many_moments(
-    spark: SparkSession, cluster: ProcessCluster, connection: Connection, tmp_path: Path
-) -> None:
+    spark: SparkSession, cluster: ProcessCluster, connection: Connection, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Once with more keys than the driver lists itself."""
     dice = random.Random(6)
     for history, moments in ((1, (150, 300)), (4, (2, 150, 299))):
+        monkeypatch.setattr(listing, "MAX_NAMED", 10 if history == 4 else 100_000)
         name, model = f"MODEL{history}", Model(history)
         bucket(connection, name, history)
         for n in range(300):
@@ -106,10 +110,16 @@ def test_random_writes_at_many_moments(
             assert fields["complete"] == (fields["removed"] == 0)
 
 
+@pytest.mark.parametrize("named", [True, False])
 def test_many_keys_while_others_are_written(
-    spark: SparkSession, cluster: ProcessCluster, connection: Connection, tmp_path: Path
-) -> None:
-    """More keys than one request may name; as of a time; JSON lines; what comes later is not there."""
+    spark: SparkSession, cluster: ProcessCluster, connection: Connection, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, *, named: bool,
+) -> None:  # fmt: skip
+    """More keys than one request may name, also more than the driver holds; as of a time; JSON lines; what comes later
+    is not there."""
+    if not named:
+        monkeypatch.setattr(listing, "MAX_NAMED", 100)
+        monkeypatch.setattr(listing, "RANGE_SUBJECTS", 600)
     bucket(connection, "MANY", 3)
     fill(connection, [(f"$KV.MANY.k.{n}", b"v%d" % n) for n in range(1500)])
     fill(connection, [("$KV.MANY.k.7", b"", MARKS["DEL"]), ("$KV.MANY.bytes", b"\xff\x00")])
@@ -133,6 +143,7 @@ def test_many_keys_while_others_are_written(
     finally:
         stop.set()
         writer.join()
+        connection.api("STREAM.DELETE.KV_MANY")
     lines = [json.loads(line) for path in sorted(out.glob("*.json")) for line in path.read_text().splitlines()]
     there = {line["key"]: line for line in lines if line["state"] == "present"}
     assert (fields["seq"], fields["present"], fields["deleted"]) == (1502, 1500, 1)

@@ -20,6 +20,7 @@ PAGES = [
     ),
     pytest.param("spark-backfill.md", 3, marks=pytest.mark.thorough),
     pytest.param("spark-equal.md", 3, marks=pytest.mark.thorough),
+    pytest.param("spark-lookup.md", 2, marks=pytest.mark.thorough),
 ]
 """Page -> number of blocks that show what was printed."""
 

@@ -242,8 +242,10 @@ class KeyOrder:
         held, self._held = sorted(self._held), []
         return DELIVER_SOME, (seqs, held)
 
-    def hold(self, seq: int, member: int) -> None:
-        """Note that a member gets a message once more which is out; also while the keys are being read."""
+    def hold(self, seq: int, member: int | None) -> None:
+        """Note that a member gets a message once more which is out; also while the keys are being read. None: it is not
+        known who gets it."""
+        member = NOBODY if member is None else member
         self.queues.hold(seq, member)
         if self._former is not None:
             self._former.hold(seq, member)

@@ -16,7 +16,6 @@ from jetcluster.consumer.owner import statuses
 from jetcluster.consumer.owner.ack_subject import sized
 from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.owner.delivery import LATE_NS, PRIORITY, REPLAY, UNREAD, Advance, Replay
-from jetcluster.consumer.owner.key_stocks import NOBODY
 from jetcluster.consumer.owner.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.owner.pull_request import PASS, WRONG_PIN, Gauge, Priority, PullRequest
 from jetcluster.consumer.owner.selection import head
@@ -289,7 +288,7 @@ class PullDispatch:
     def _note_holders(self, keys: KeyOrder, shipment: Shipment) -> None:
         """Note who gets messages once more that go to whoever asks."""
         for request, indices, _ in shipment.parts:
-            member = NOBODY if request.member is None else request.member.number
+            member = None if request.member is None else request.member.number
             for at in indices:
                 keys.hold(shipment.columns.seqs[at], member)
 

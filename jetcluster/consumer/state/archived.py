@@ -9,7 +9,8 @@ deliveries], ...]}`, and "held": [sseq, ...] if messages wait for others of thei
 message is there once, whatever the archive has: a message that is pending is not held.
 
 Dead letters that wait are "letters": [[sseq, reason, deliveries, ns, text], ...], with texts that are at most
-`MAX_LETTER_TEXT_BYTES` of JSON together.
+`MAX_LETTER_TEXT_BYTES` of JSON together. "created": ns beside them is when the consumer was made, which their ids have:
+a target that stored some after the archive was made has to know them again.
 
 nats-server has no such messages. A consumer with some is shown to it at its ack floor, where it begins again; its exact
 state is beside that, under `jetcluster`.
@@ -52,7 +53,7 @@ def encode(state: ConsumerState) -> Fields:
     exact = _encode(state)
     if not state.by_key and not state.letters:
         return exact
-    letters = {"letters": list(_letters(state))} if state.letters else {}
+    letters = {"letters": list(_letters(state)), "created": state.created} if state.letters else {}
     if not state.by_key:
         return {**exact, _OWN: exact | letters}
     entries = state.pending
@@ -126,6 +127,13 @@ def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
     left = sorted(held.difference(pending))
     made: Fields = {"delivered": delivered, "floor": floor, "pending": sorted(pending.values()), **by_key, **letters}
     return made | ({"held": left} if left else {})
+
+
+def created(found: object) -> int | None:
+    """Returns when the consumer of an entry's `state` was made, Unix nanoseconds; None where it may be made anew."""
+    own = found.get(_OWN) if isinstance(found, Mapping) else None
+    made = own.get("created") if isinstance(own, Mapping) and own.get("letters") else None
+    return made if type(made) is int and 0 < made < 1 << 63 else None
 
 
 def _decoded_letters(found: Sequence[Any]) -> Fields:

@@ -297,7 +297,10 @@ class ClaimsRequests:
     async def _keep_comparing(self, interval: float) -> None:
         await asyncio.sleep(min(FIRST_COMPARISON_SECONDS, interval))
         while True:
-            await asyncio.to_thread(self._kept.drop_old, self._node.clock.time_ns() / 1e9)
+            try:
+                await asyncio.to_thread(self._kept.drop_old, self._node.clock.time_ns() / 1e9)
+            except OSError as error:
+                log.warning("old JWTs of accounts cannot be deleted", error=str(error))
             self._bus.ask(_COMPARE.encode(), self._node.server.server_id.encode() + self._kept.digest, self._inbox)
             await asyncio.sleep(interval)
 

@@ -1,7 +1,9 @@
 """`$SYS.REQ.>`: requests of the system account, and the few that every account may make.
 
 Every server receives requests to all servers through ordinary interest, and answers for itself. Requests are control
-plane: a bounded queue, answered one after the other, with a turn of the event loop between two.
+plane: bounded queues, answered one after the other, with a turn of the event loop between two. Answers that grow with
+streams, consumers or connections have a queue of their own, of which a few are made side by side: a list of very many
+consumers takes seconds, and whether the server is well and what it leads are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -54,6 +56,10 @@ MAX_BESIDE = 4
 """at most so many at a time,"""
 MAX_LATER = 64
 """and so many wait for their turn; beyond it the newest is dropped and counted."""
+GROWING = frozenset({"JSZ", "CONNZ", "SUBSZ", "ROUTEZ", "LEAFZ", "ACCOUNTZ", "STATZ", "CONNS"})
+"""Kinds for which no other waits: an answer may take seconds, in steps."""
+MAX_GROWING = 4
+"""Answers of these kinds that are made at the same time."""
 COMMANDS = ("RELOAD", "KICK", "LDM")
 """Requests to one server only."""
 OF_ACCOUNT = ("SUBSZ", "CONNZ", "LEAFZ", "JSZ", "INFO", "STATZ", "CONNS")
@@ -76,12 +82,15 @@ class SystemServices:
         self._node = node
         self._load = load
         self._answer: Answer | None = None
+        self._loading = asyncio.Lock()
         self._subscriptions: list[tuple[Bus, Subscription]] = []
         self._accounts: set[str] = set()
-        self._queue: deque[tuple[Bus, bytes, str, SystemRequest]] = deque()
+        self._queues: tuple[deque[tuple[Bus, bytes, str, SystemRequest]], ...] = (deque(), deque())
+        """Requests waiting; the second for `GROWING`."""
         self._of_others: Counter[str] = Counter()
         """Requests waiting, by account."""
-        self._worker: asyncio.Task[None] | None = None
+        self._workers: tuple[set[asyncio.Task[None]], ...] = (set(), set())
+        """Tasks that empty the queues."""
         self._beside: set[asyncio.Task[None]] = set()
         self._later: deque[tuple[Bus, bytes, SystemRequest]] = deque()
         """Requests for `BESIDE` that wait until others have ended."""
@@ -112,7 +121,7 @@ class SystemServices:
             bus.unsubscribe(subscription)
         self._subscriptions.clear()
         self._clear()
-        tasks = [*self._beside, *([self._worker] if self._worker is not None else [])]
+        tasks = [*self._beside, *self._workers[0], *self._workers[1]]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -149,30 +158,39 @@ class SystemServices:
         if is_no_request(request.origin) or (not reply and request.kind not in COMMANDS):
             return
         asker = request.origin.account  # also of an account that imports the system account's requests
-        if len(self._queue) >= MAX_QUEUED or self._of_others[asker] >= MAX_OF_OTHERS:
+        if sum(map(len, self._queues)) >= MAX_QUEUED or self._of_others[asker] >= MAX_OF_OTHERS:
             self.dropped += 1
             return
         if asker != self._node.options.system_account_name:
             self._of_others[asker] += 1
-        self._queue.append((bus, reply, asker, request))
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.get_running_loop().create_task(self._work())
+        grows = request.kind in GROWING
+        queue, workers = self._queues[grows], self._workers[grows]
+        queue.append((bus, reply, asker, request))
+        if sum(not worker.done() for worker in workers) < (MAX_GROWING if grows else 1):
+            worker = asyncio.get_running_loop().create_task(self._work(queue))
+            workers.add(worker)
+            worker.add_done_callback(partial(self._worked, grows))
+
+    def _worked(self, grows: bool, worker: asyncio.Task[None]) -> None:
+        self._workers[grows].discard(worker)
 
     def _clear(self) -> None:
-        self._queue.clear()
+        for queue in self._queues:
+            queue.clear()
         self._later.clear()
         self._of_others.clear()
 
-    async def _work(self) -> None:
+    async def _work(self, queue: deque[tuple[Bus, bytes, str, SystemRequest]]) -> None:
         try:
-            answer = self._answer = self._answer or await self._load()
+            async with self._loading:
+                answer = self._answer = self._answer or await self._load()
         except Exception:
             # The program was replaced under the running server: what is not loaded yet may not fit any more.
             log.exception("system requests cannot be answered, the server needs a restart")
             self._clear()
             return
-        while self._queue:
-            bus, reply, asker, request = self._queue.popleft()
+        while queue:
+            bus, reply, asker, request = queue.popleft()
             if asker in self._of_others:
                 self._of_others[asker] -= 1
             if request.kind not in BESIDE:

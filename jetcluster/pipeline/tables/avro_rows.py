@@ -17,6 +17,7 @@ from fastavro import schemaless_reader
 from fastavro.read import LOGICAL_READERS
 
 from jetcluster.pipeline.result import UsageError
+from jetcluster.pipeline.tables.avro_count import AvroCount
 from jetcluster.pipeline.tables.avro_schema import LOGICAL, OWN, AvroSchema, decimal_of, load, misread
 from jetcluster.pipeline.tables.payload import MisfitError, SchemaRows, check_columns
 
@@ -74,6 +75,7 @@ class AvroRows(SchemaRows):
         LOGICAL_READERS.update(_READERS)
         self._last = schemas[-1]
         self._writers = {one.fingerprint: one for one in schemas}
+        self._counts = {one.fingerprint: AvroCount(one.parsed, self._room) for one in schemas}
 
     def _row(self, payload: bytes) -> Any:
         if not payload.startswith(MARK):
@@ -87,6 +89,8 @@ class AvroRows(SchemaRows):
             raise MisfitError(f"it was written with a schema of fingerprint {mark.hex()}, which is not given") from None
 
     def _read(self, writer: AvroSchema, payload: bytes, start: int) -> Any:
+        self._room.used = 0
+        self._counts[writer.fingerprint].check(payload, start)
         file = io.BytesIO(payload)
         file.seek(start)
         last = self._last

@@ -134,6 +134,8 @@ class _Columns:
             return self._array(schema, path)
         if kind == "map":
             return self._map(schema, path)
+        if kind == "fixed" and (type(schema["size"]) is not int or schema["size"] < 0):
+            raise UsageError(f"{path}: the size of a fixed type is a number of bytes, not {schema['size']!r}")
         if kind in ("record", "error", "enum", "fixed"):
             self._schemas[schema["name"]] = schema
             found = self._record(schema, path) if kind in ("record", "error") else _plain(kind, schema, path)

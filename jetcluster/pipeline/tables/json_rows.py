@@ -18,8 +18,8 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 
 from jetcluster.pipeline.result import UsageError
-from jetcluster.pipeline.tables.columns import grown, is_text, is_told, merged, name_fault, type_of
-from jetcluster.pipeline.tables.payload import MisfitError, Parsed
+from jetcluster.pipeline.tables.columns import grown, is_text, is_told, merged, name_fault, size_of, type_of
+from jetcluster.pipeline.tables.payload import Chunks, MisfitError, Parsed, ValueRoom
 
 Convert = Callable[[Any, str], Any]
 """(value that is not null, path of the field) -> value for Arrow. Raises MisfitError."""
@@ -47,30 +47,31 @@ class JsonRows:
         self._columns = columns
         self._infer = infer
         self._reserved = reserved
-        self._row = _converter(columns, infer)
+        self._room = ValueRoom()
+        self._row = _converter(columns, infer, self._room)
         exact = _has_decimal(columns)
         self._decoder = json.JSONDecoder(parse_constant=_no_number, parse_float=_exact if exact else None)
 
     def parse(self, payloads: Sequence[bytes | None]) -> Parsed:
-        good: list[int] = []
         dead: list[int] = []
         why: list[str] = []
-        rows: list[Any] = []
+        chunks = Chunks(self._columns)
         new: Any = pa.struct([])
         for place, payload in enumerate(payloads):
             value = None
+            self._room.used = 0
             try:
                 value = self._object(payload)
-                rows.append(self._row(value, ""))
-                good.append(place)
+                chunks.add(place, self._row(value, ""), self._room.used)
             except (MisfitError, RecursionError) as error:
                 dead.append(place)
                 reason = str(error) if isinstance(error, MisfitError) else "it is nested too deeply"
                 why.append(reason.encode(errors="backslashreplace").decode())  # it may show a name that is no text
                 if self._infer and value is not None:
                     new = merged(new, type_of(value))
-        columns = [pa.array([row[field.name] for row in rows], field.type) for field in self._columns]
-        return Parsed(columns, good, dead, why, self._found(new))
+        columns = chunks.arrays()
+        assert not chunks.faults, "each value was made for its column"
+        return Parsed(columns, chunks.places, dead, why, self._found(new))
 
     def _object(self, payload: bytes | None) -> dict[str, Any]:
         try:
@@ -88,14 +89,14 @@ class JsonRows:
         return None if wider == self._columns else wider
 
 
-def _converter(kind: Any, infer: bool) -> Convert:
+def _converter(kind: Any, infer: bool, room: ValueRoom) -> Convert:
     """Returns the conversion to an Arrow type. Raises UsageError."""
     if pa.types.is_struct(kind):
-        return _to_struct(kind, infer)
+        return _to_struct(kind, infer, room)
     if pa.types.is_list(kind):
-        return _to_list(_converter(kind.value_type, infer))
+        return _to_list(_converter(kind.value_type, infer, room), 1 + size_of(kind.value_type), room)
     if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
-        return _to_map(_converter(kind.item_type, infer))
+        return _to_map(_converter(kind.item_type, infer, room), 2 + size_of(kind.item_type), room)
     if pa.types.is_integer(kind):
         return _to_integer(kind.bit_width)
     if pa.types.is_floating(kind):
@@ -108,8 +109,8 @@ def _converter(kind: Any, infer: bool) -> Convert:
     raise UsageError(f"JSON is not parsed to columns of {kind}")
 
 
-def _to_struct(kind: Any, infer: bool) -> Convert:
-    plan = [(field.name, _converter(field.type, infer), field.nullable) for field in kind]
+def _to_struct(kind: Any, infer: bool, room: ValueRoom) -> Convert:
+    plan = [(field.name, _converter(field.type, infer, room), field.nullable) for field in kind]
     names = {field.name for field in kind}
 
     def convert(value: Any, path: str) -> dict[str, Any]:
@@ -134,19 +135,23 @@ def _to_struct(kind: Any, infer: bool) -> Convert:
     return convert
 
 
-def _to_list(element: Convert) -> Convert:
+def _to_list(element: Convert, width: int, room: ValueRoom) -> Convert:
+    """`width`: the number of values of each element."""
+
     def convert(value: Any, path: str) -> list[Any]:
         if not isinstance(value, list):
             _misfit(value, path, "an array")
+        room.take(len(value) * width)
         return [None if one is None else element(one, f"{path}[{at}]") for at, one in enumerate(value)]
 
     return convert
 
 
-def _to_map(item: Convert) -> Convert:
+def _to_map(item: Convert, width: int, room: ValueRoom) -> Convert:
     def convert(value: Any, path: str) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):
             _misfit(value, path, "an object")
+        room.take(len(value) * width)
         return [
             (_text(name, path), None if one is None else item(one, f"{path}.{name}")) for name, one in value.items()
         ]

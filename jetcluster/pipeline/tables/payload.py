@@ -12,6 +12,9 @@ from jetcluster.errors import PeerError
 from jetcluster.pipeline.result import UsageError
 from jetcluster.pipeline.tables.columns import MAX_COLUMNS, name_fault, size_of
 
+MAX_VALUES: Final = 1_000_000
+"""Values that one payload may become, those that are absent in the objects of its lists counted: two bytes may be an
+object of a thousand columns. And so many are held before they become columns of Arrow."""
 _MAX_REASON: Final = 200
 _MISFITS: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """Raised by Arrow for a value that its type does not hold."""
@@ -19,6 +22,66 @@ _MISFITS: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 class MisfitError(PeerError):
     """A payload does not fit the columns; the text is the reason for the dead letter."""
+
+
+class ValueRoom:
+    """The values that a payload becomes, counted before they are made."""
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    def take(self, count: int) -> None:
+        """Raises MisfitError beyond MAX_VALUES."""
+        self.used += count
+        if self.used > MAX_VALUES:
+            raise MisfitError(f"it would be more than {MAX_VALUES:,} values")
+
+
+class Chunks:
+    """Rows of parsed payloads, which become columns whenever they are many values: as objects of Python these take
+    ten times the memory."""
+
+    def __init__(self, columns: Any) -> None:
+        """`columns`: a struct."""
+        self.places: list[int] = []
+        """Places of the payloads whose rows are columns now."""
+        self.faults: dict[int, str] = {}
+        """Place -> why a payload whose row was added does not fit after all."""
+        self._columns = columns
+        self._waiting: list[tuple[int, Mapping[str, Any]]] = []
+        self._values = 0
+        self._made: list[list[Any]] = []
+
+    def add(self, place: int, row: Mapping[str, Any], values: int) -> None:
+        self._waiting.append((place, row))
+        self._values += values
+        if self._values > MAX_VALUES:
+            self._make()
+
+    def arrays(self) -> list[Any]:
+        """Returns one Arrow array per column, of all rows that were added and fit."""
+        self._make()
+        parts = list(zip(*self._made, strict=True))
+        return [one[0] if len(one) == 1 else pa.concat_arrays(one) for one in parts]
+
+    def _make(self) -> None:
+        try:
+            made = self._arrays(self._waiting)
+        except _MISFITS:  # one of them is out of its type's range: bytes that are no such payload read as any number
+            fit = []
+            for one in self._waiting:
+                try:
+                    self._arrays([one])
+                    fit.append(one)
+                except _MISFITS as error:
+                    self.faults[one[0]] = f"a value is not one of its type: {error}"[:_MAX_REASON]
+            self._waiting, made = fit, self._arrays(fit)
+        self.places += [place for place, _ in self._waiting]
+        self._made.append(made)
+        self._waiting, self._values = [], 0
+
+    def _arrays(self, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> list[Any]:
+        return [pa.array([row.get(field.name) for _, row in rows], field.type) for field in self._columns]
 
 
 class Parsed(NamedTuple):
@@ -59,37 +122,26 @@ class SchemaRows(ABC):
 
     def __init__(self, columns: Any) -> None:
         self._columns = columns
+        self._room = ValueRoom()
+        """The values of the payload that is being parsed."""
 
     @abstractmethod
     def _row(self, payload: bytes) -> Mapping[str, Any]:
         """Returns the fields of a payload, as Arrow takes them. Raises MisfitError."""
 
     def parse(self, payloads: Sequence[bytes | None]) -> Parsed:
-        places: list[int] = []
-        rows: list[Mapping[str, Any]] = []
+        chunks = Chunks(self._columns)
         faults: dict[int, str] = {}
         for place, payload in enumerate(payloads):
+            self._room.used = 0
             try:
-                rows.append(self._row(payload or b""))
-                places.append(place)
+                chunks.add(place, self._row(payload or b""), self._room.used)
             except MisfitError as error:
                 faults[place] = str(error)[:_MAX_REASON]
-        try:
-            columns = self._arrays(rows)
-        except _MISFITS:  # one of them is out of its type's range: bytes that are no such payload read as any number
-            for place, row in zip(places, rows, strict=True):
-                try:
-                    self._arrays([row])
-                except _MISFITS as error:
-                    faults[place] = f"a value is not one of its type: {error}"[:_MAX_REASON]
-            rows = [row for place, row in zip(places, rows, strict=True) if place not in faults]
-            places = [place for place in places if place not in faults]
-            columns = self._arrays(rows)
+        columns = chunks.arrays()
+        faults |= chunks.faults
         dead = sorted(faults)
-        return Parsed(columns, places, dead, [faults[place] for place in dead])
-
-    def _arrays(self, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-        return [pa.array([row.get(field.name) for row in rows], field.type) for field in self._columns]
+        return Parsed(columns, chunks.places, dead, [faults[place] for place in dead])
 
 
 def check_columns(columns: Any, reserved: Sequence[str]) -> None:

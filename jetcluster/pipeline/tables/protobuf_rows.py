@@ -20,7 +20,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from jetcluster.pipeline.result import UsageError
-from jetcluster.pipeline.tables.payload import MisfitError, SchemaRows, check_columns, check_size
+from jetcluster.pipeline.tables.columns import size_of
+from jetcluster.pipeline.tables.payload import MisfitError, SchemaRows, ValueRoom, check_columns, check_size
+from jetcluster.pipeline.tables.protobuf_count import ProtobufCount
 
 Convert = Callable[[Any], Any]
 _KINDS: Final = {
@@ -70,7 +72,7 @@ class ProtobufFormat:
 
     @property
     def columns(self) -> Any:
-        return _fields(self.type.DESCRIPTOR, ())[0]
+        return _fields(self.type.DESCRIPTOR, (), ValueRoom())[0]
 
     def rows(self, columns: Any, reserved: Sequence[str]) -> ProtobufRows:
         check_columns(self.columns, reserved)
@@ -87,9 +89,12 @@ class ProtobufRows(SchemaRows):
         super().__init__(columns)
         self._type = message
         self._name = message.DESCRIPTOR.full_name
-        self._convert = _fields(message.DESCRIPTOR, ())[1]
+        self._count = ProtobufCount(message.DESCRIPTOR, self._room)
+        self._convert = _fields(message.DESCRIPTOR, (), self._room)[1]
 
     def _row(self, payload: bytes) -> Any:
+        self._count.check(payload)
+        self._room.used = 0  # it counts again what becomes columns
         message = self._type()
         try:
             message.ParseFromString(payload)
@@ -102,12 +107,12 @@ class ProtobufRows(SchemaRows):
             raise MisfitError(f"it is no {self._name}: {error}") from None
 
 
-def _fields(message: Any, inside: tuple[str, ...]) -> tuple[Any, Convert]:
+def _fields(message: Any, inside: tuple[str, ...], room: ValueRoom) -> tuple[Any, Convert]:
     """Returns (struct of the columns, conversion of a message to a dict). `inside`: names of the types around it."""
     fields: list[Any] = []
     plan: list[tuple[str, bool, Convert]] = []
     for field in message.fields:
-        kind, convert = _field(field, (*inside, message.full_name))
+        kind, convert = _field(field, (*inside, message.full_name), room)
         fields.append(pa.field(field.name, kind))
         plan.append((field.name, field.has_presence and not field.is_repeated, convert))
 
@@ -121,21 +126,38 @@ def _fields(message: Any, inside: tuple[str, ...]) -> tuple[Any, Convert]:
     return pa.struct(fields), row
 
 
-def _field(field: Any, inside: tuple[str, ...]) -> tuple[Any, Convert]:
+def _field(field: Any, inside: tuple[str, ...], room: ValueRoom) -> tuple[Any, Convert]:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
-        (key_kind, key_of), (kind, value_of) = _one(key, inside), _one(value, inside)
+        entry = field.message_type.fields_by_name
+        if "key" not in entry or "value" not in entry:
+            raise UsageError(f"{field.full_name} is a map without keys or values: protoc writes none of that kind")
+        key, value = entry["key"], entry["value"]
+        (key_kind, key_of), (kind, value_of) = _one(key, inside, room), _one(value, inside, room)
         found = pa.map_(pa.field("key", key_kind, nullable=False), pa.field("value", kind))
-        return found, lambda items: [(key_of(name), value_of(items[name])) for name in items]
-    kind, convert = _one(field, inside)
+        pairs = _counted(lambda items: [(key_of(name), value_of(items[name])) for name in items], 2, kind, room)
+        return found, pairs
+    kind, convert = _one(field, inside, room)
     if field.is_repeated:
-        return pa.list_(pa.field("element", kind)), lambda items: [convert(one) for one in items]
+        return pa.list_(pa.field("element", kind)), _counted(
+            lambda items: [convert(one) for one in items], 1, kind, room
+        )
     return kind, convert
 
 
-def _one(field: Any, inside: tuple[str, ...]) -> tuple[Any, Convert]:
+def _counted(convert: Convert, least: int, kind: Any, room: ValueRoom) -> Convert:
+    """Returns a conversion of items of a type that become `least` values and its fields each, within the room."""
+    width = least + size_of(kind)
+
+    def within(items: Any) -> Any:
+        room.take(len(items) * width)
+        return convert(items)
+
+    return within
+
+
+def _one(field: Any, inside: tuple[str, ...], room: ValueRoom) -> tuple[Any, Convert]:
     if field.message_type is not None:
-        return _message(field.message_type, inside)
+        return _message(field.message_type, inside, room)
     if field.enum_type is not None:
         numbers = {number: one.name for number, one in field.enum_type.values_by_number.items()}
         return pa.string(), lambda number: numbers.get(number) or str(number)
@@ -144,17 +166,17 @@ def _one(field: Any, inside: tuple[str, ...]) -> tuple[Any, Convert]:
     return _KINDS[field.cpp_type], Decimal if field.cpp_type == Field.CPPTYPE_UINT64 else _same
 
 
-def _message(kind: Any, inside: tuple[str, ...]) -> tuple[Any, Convert]:
+def _message(kind: Any, inside: tuple[str, ...], room: ValueRoom) -> tuple[Any, Convert]:
     if kind.full_name == _TIME:
         return pa.timestamp("us", tz="UTC"), _micros
     if kind.full_name in _WRAPPERS:
-        found, convert = _one(kind.fields_by_name["value"], inside)
+        found, convert = _one(kind.fields_by_name["value"], inside, room)
         return found, lambda message: convert(message.value)
     if kind.full_name in _JSON or kind.full_name in inside:
         return pa.string(), _text
     if not kind.fields:
         return pa.bool_(), lambda message: True
-    return _fields(kind, inside)
+    return _fields(kind, inside, room)
 
 
 def _same(value: Any) -> Any:

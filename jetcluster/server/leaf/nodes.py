@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.server.client.clients import ServerParts
@@ -161,15 +162,16 @@ class LeafNodes:
     async def _dial(self, remote: LeafRemoteOptions, url: str) -> LeafLink | None:
         _, _, host, port = place(url)
         context = name = None
-        if remote.tls is not None and remote.tls.handshake_first:
-            context, name, _ = self.state.tls_to(remote, url)
         link = LeafLink(self.link_parts, remote, url)
         try:
+            if remote.tls is not None and remote.tls.handshake_first:
+                context, name, _ = self.state.tls_to(remote, url)
             async with asyncio.timeout(remote.dial_timeout or self.state.options.dial_timeout or DIAL_SECONDS):
                 await asyncio.get_running_loop().create_connection(
                     lambda: link, host, port, ssl=context, server_hostname=name
                 )
-        except (OSError, TimeoutError, asyncio.CancelledError) as error:
+        except (OSError, TimeoutError, ValueError, OverflowError, ConfigError, asyncio.CancelledError) as error:
+            # ValueError, OverflowError: no address that can be looked up; ConfigError: files that may be mended.
             if link.made:  # connected as the timeout or the cancellation came
                 link.abort("Server Shutdown")
             if isinstance(error, asyncio.CancelledError):  # a reload removed the remote, or the server stops

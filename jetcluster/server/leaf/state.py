@@ -12,6 +12,7 @@ from jetcluster import API_LEVEL, REPORTED_VERSION
 from jetcluster.auth.remote_login import signed_login
 from jetcluster.config.links_block import split_url
 from jetcluster.config.options import LeafRemoteOptions
+from jetcluster.config.reader import FieldError
 from jetcluster.model.account_hash import AccountNames
 from jetcluster.server.listener import advertised
 from jetcluster.server.state import ServerState
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from jetcluster.server.leaf.tls import LeafTls
 
 DEFAULT_PORT = 7422
+MAX_PORT = 65_535
 TLS_SECONDS = 2.0
 MAX_DISCOVERED = 64
 """Addresses kept of a hub's cluster."""
@@ -42,6 +44,15 @@ def place(url: str) -> tuple[str, str, str, int]:
     if ":" not in address.rpartition("@")[2]:
         address += f":{DEFAULT_PORT}"
     return split_url(address)
+
+
+def _is_place(url: str) -> bool:
+    """Returns True for an address that may be dialled, of those that another server tells."""
+    try:
+        _, _, host, port = place(url)
+    except FieldError:
+        return False
+    return bool(host) and 0 < port <= MAX_PORT
 
 
 class LeafState:
@@ -117,7 +128,7 @@ class LeafState:
         user, password, _, _ = place(remote.urls[0])
         credentials = f"{user}:{password}@" if password else f"{user}@" if user else ""
         scheme = "tls" if wants_tls(remote.urls[0]) else "nats-leaf"
-        self.found[id(remote)] = [f"{scheme}://{credentials}{url}" for url in urls[:MAX_DISCOVERED]]
+        self.found[id(remote)] = [f"{scheme}://{credentials}{url}" for url in urls[:MAX_DISCOVERED] if _is_place(url)]
 
     # ---- handshake
 

@@ -266,6 +266,8 @@ class StreamMachine:
     @property
     def next_expiry(self) -> int | None:
         """Time (Unix nanoseconds) at which the leader should propose EXPIRE; None when nothing will expire."""
+        if self.rules.restoring:
+            return None  # the archive may have more of the subject, and what expired is marked by the rules that follow
         due = self._expiry.next_due()
         given_up = self.guard.next_due if self.rules.guard is not None else None
         return due if given_up is None else given_up if due is None else min(due, given_up)

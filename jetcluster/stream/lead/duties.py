@@ -239,6 +239,8 @@ class LeaderDuties:
         """Seconds for which `tick` has nothing to do, unless a command is applied."""
         if not self._leading:
             return inf
+        if self._machine.jobs and not self._continuing:
+            return 0.0  # its next piece was refused
         times = [due for due in (self._machine.next_expiry, self._machine.next_schedule) if due is not None]
         return (min(times) - SOON_NS - self._clock.time_ns()) / 1e9 if times else inf
 

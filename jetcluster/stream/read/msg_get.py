@@ -10,7 +10,7 @@ import json
 import math
 from binascii import b2a_base64
 from collections.abc import Generator
-from json.encoder import encode_basestring
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, Final
 
 from jetcluster import errors
@@ -28,6 +28,10 @@ from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
 SUBJECTS_PAGE: Final = 100_000
 """Subjects in one answer; a client reads the others with `offset`."""
+SUBJECTS_BYTES: Final = 8 << 20
+"""Bytes of them as JSON, with 16 for each count: the answer must fit into a frame between nodes."""
+MAX_DELETED_BYTES: Final = 15 << 20
+"""The same of a list of deleted sequences, which has no pages."""
 
 
 class SubjectsPage(NamedTuple):
@@ -63,6 +67,12 @@ def state_object(
     return found
 
 
+def check_deleted(store: BlockStore) -> None:
+    """Raises ApiError 10023 when the list of deleted sequences is too long for an answer."""
+    if store.state.num_deleted * (len(str(store.last_seq)) + 1) > MAX_DELETED_BYTES:
+        raise errors.by_code(errors.INSUFFICIENT_RESOURCES)
+
+
 def subjects_page(
     store: BlockStore, subject_filter: bytes, offset: int = 0
 ) -> Generator[None, None, tuple[dict[str, int], SubjectsPage]]:
@@ -70,17 +80,22 @@ def subjects_page(
     milliseconds each. The store may change between steps; each reads its own moment."""
     found: dict[str, int] = {}
     offset = max(offset, 0)  # one after the end is echoed unchanged
-    total = 0
+    limit, total, size = SUBJECTS_PAGE, 0, 0
     cursor: bytes | None = b""
     while cursor is not None:
         subjects, cursor = store.slices.survey(subject_filter, cursor)
         first = max(offset - total, 0)
-        for name in subjects[first : first + SUBJECTS_PAGE - len(found)]:
-            found[name.decode(errors="replace")] = store.count_of(name)
+        for name in subjects[first : first + limit - len(found)]:
+            text = name.decode(errors="replace")
+            size += len(encode_basestring_ascii(text)) + 16
+            if size > SUBJECTS_BYTES and found:
+                limit = len(found)
+                break
+            found[text] = store.count_of(name)
         total += len(subjects)
         if cursor is not None:
             yield
-    return found, SubjectsPage(total, offset, SUBJECTS_PAGE)
+    return found, SubjectsPage(total, offset, limit)
 
 
 STEP_LINES: Final = 500

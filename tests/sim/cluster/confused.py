@@ -80,6 +80,29 @@ def control_frames() -> list[bytes]:
     ]  # fmt: skip
 
 
+def _wrong_infos() -> list[bytes]:
+    """Return what a server may not say of itself: another peer, or one field of a wrong kind."""
+    other = {"peer_id": "00000001", "boot_id": "00000002", "name": "n9", "cluster_url": "10.0.0.9:6222",
+             "client_url": "10.0.0.9:4222", "tags": [], "jetstream": True}  # fmt: skip
+    wrong: list[tuple[str, Any]] = [
+        ("name", "n9"), ("name", "a\nb"), ("name", 7), ("tags", {}), ("tags", [7]), ("tags", ["a"] * 100),
+        ("jetstream", 1), ("peer_id", "x"), ("boot_id", ""), ("key", "x"), ("sync_interval", "1s"),
+        ("sync_interval", -1), ("cluster_url", "nowhere"), ("cluster_url", "[::1:6222"), ("cluster_url", "a:b:6222"),
+        ("client_url", "a b:4222"), ("client_url", "a:99999"), ("cluster_id", []),
+    ]  # fmt: skip
+    return [json.dumps(other | {field: value}).encode() for field, value in wrong]
+
+
+def _wrong_news() -> list[bytes]:
+    """Return announcements of who founds a cluster that nobody makes."""
+    wrong: list[dict[str, Any]] = [
+        {"known": 7}, {"known": ["x" * 100]}, {"known": [], "meta_peers": 7}, {"known": [], "cluster_id": 7},
+        {"known": [], "cluster_id": "x" * 100}, {"known": [], "keys": 7}, {"known": [], "keys": [7]},
+        {"known": [], "keys": [["x", "y"]]}, {"known": [], "keys": [["00000001", 7]]}, {"known": [], "wall_ns": "now"},
+    ]  # fmt: skip
+    return [json.dumps(one).encode() for one in wrong]
+
+
 BODIES = {
     Kind.MSG: (b"", b"\0" * 12, b"\xff" * 12, b"\0\1\0\1\0\0\0\1\0\0\0\0ab\0", b"\0\1\0\1\0\0\0\1\0\0\0\0ab\0\5c",
                b"\0\1\0\1\0\0\0\0\0\0\0\0\xffb", b"\0\1\0\1\0\0\0\0\0\0\0\x09ab"),
@@ -96,8 +119,9 @@ BODIES = {
     Kind.PONG: (b"",),
     Kind.ASK_BACKLOG: (b"", b"\0\1" + bytes(16), b"\0\1" + bytes(16) + b"a", b"\0\0" + bytes(16) + b"a"),
     Kind.BACKLOG: (b"", b"\0\1" + bytes(16) + b"\xffb"),
-    Kind.INFO: (b"", b"{}", b"[]", b"{", b"\xff"),
-    Kind.GOSSIP: (b"{}", b"{", b"[[1, 2]]", b"\xff"),
+    Kind.INFO: (b"", b"{}", b"[]", b"{", b"\xff", *_wrong_infos()),
+    Kind.GOSSIP: (b"{}", b"{", b"[[1, 2]]", b"\xff", b'{"nodes": [7]}', b'{"nodes": [["x", "a:1"]]}',
+                  b'{"nodes": [["00000001", 7]]}', b'{"nodes": [["00000001", "nowhere"]]}'),
     Kind.RAFT: (b"", b"\0\0\0"),
     Kind.HELLO: (b"",),
     Kind.CHALLENGE: (b"x",),
@@ -107,7 +131,7 @@ BODIES = {
 NOTICES = {
     "lead": (b"x",), "lead?": (b"x",), "valve": (b"",), "used": (b"{", b"[[1]]", b"7", b'[["a", 1, "x", 2]]'),
     "hash": (b"x",), "consumer.refused": (b"x",), "consumer.leave": (b"",), "consumer.answered": (b"x",),
-    "boot": (b"", b"{", b"[]"), "api_relay": (b"", b"\xff" * 9),
+    "boot": (b"", b"{", b"[]", *_wrong_news()), "api_relay": (b"", b"\xff" * 9),
 }  # fmt: skip
 CALLS: dict[str, tuple[bytes, ...]] = {
     "nobody.serves.this": (b"",),

@@ -94,7 +94,7 @@ async def io_error(deployment: Deployment, rng: Random) -> None:
 async def rot(deployment: Deployment, rng: Random) -> None:
     """Bytes of a file change, in the journal or in the data store; mostly it is read soon, at a start."""
     machine = expendable(deployment, rng)
-    if machine is None or not _rot(deployment, rng, machine, _folder(machine, rng)):
+    if machine is None or not rot_once(deployment, rng, machine, _folder(machine, rng)):
         return
     if rng.random() < 0.7:
         await asyncio.sleep(rng.uniform(0.0, 2.0))
@@ -104,7 +104,7 @@ async def rot(deployment: Deployment, rng: Random) -> None:
         await _elections(deployment, rng)
 
 
-def _rot(deployment: Deployment, rng: Random, machine: Machine, folder: str) -> bool:
+def rot_once(deployment: Deployment, rng: Random, machine: Machine, folder: str) -> bool:
     """Changes bytes of a file there; False where there is none."""
     found = _files(machine, folder)
     if not found:
@@ -208,7 +208,7 @@ async def wipe_even(deployment: Deployment, rng: Random) -> None:
         await _wipe(deployment, rng, machine)
         return
     machine.lose_power()
-    _rot(deployment, rng, machine, JOURNAL)
+    rot_once(deployment, rng, machine, JOURNAL)
     await asyncio.sleep(rng.uniform(0.5, 4.0))
     start(machine)
     await _elections(deployment, rng)

@@ -7,6 +7,7 @@ they came to, so that two with the same hash at one index hold the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from jetcluster.cluster.store_care import PASSING
@@ -84,6 +85,8 @@ class Invariants:
         """(machine, group) -> (the object of that process, its commit index)."""
         self._hashes: dict[tuple[str, int, int], tuple[bytes, str]] = {}
         """(cluster, group, index) -> (hash, where it was seen first)."""
+        self._emptied: dict[str, tuple[object, set[str]]] = {}
+        """Machine -> (the object of that process, who is being emptied by what it knows)."""
         self._divergences: dict[tuple[str, int], tuple[object, int]] = {}
         """(machine, group) of one that was made to drift -> the object of that process, and how often it found so."""
 
@@ -103,6 +106,7 @@ class Invariants:
         self._deployment.vows.look()
         for machine in self._deployment.machines.values():
             self._node_bounds(machine)
+            self._still_emptied(machine)
 
     # ---- Raft
 
@@ -184,6 +188,18 @@ class Invariants:
         more than the majority that goes on takes its leader's state (docs/health/disks.md)."""
         return bool(group.log.may_lose(group.commit_index) and self._deployment.power_failures)
 
+    def _still_emptied(self, machine: Machine) -> None:
+        """A server that is being emptied is so until it is removed, or somebody asks to use it again."""
+        jetstream = jetstream_of(machine)
+        if jetstream is None:
+            return
+        nodes = jetstream.meta.machine.nodes
+        before, emptied = self._emptied.get(machine.name, (jetstream, set()))
+        now = {peer for peer, node in nodes.items() if node.draining}
+        lost = (emptied & nodes.keys()) - now - self._deployment.put_back
+        self._require(before is not jetstream or not lost, f"{machine.name}: {lost} is not emptied any more")
+        self._emptied[machine.name] = jetstream, now
+
     # ---- bounds
 
     def _group_bounds(self, replica: Replica) -> None:
@@ -195,7 +211,11 @@ class Invariants:
         if replica.stream is None:
             return
         stream = replica.stream
-        self._within(where, "requests that wait for their command", len(stream.proposals._waiting), MAX_WAITING)
+        waiting = stream.proposals._waiting
+        self._within(where, "requests that wait for their command", len(waiting), MAX_WAITING)
+        if group.role is not Role.LEADER and not group.stopped:
+            left = [index for index, answer in waiting.items() if not answer.done()]
+            self._require(not left, f"{where}: it leads no more, and requests wait for its commands {left}")
         for state in stream.consumers.table.by_cid.values():
             most = state.rules.max_ack_pending
             if state.rules.acks and most:
@@ -215,10 +235,21 @@ class Invariants:
         for link in mesh.links.values():
             most = mesh.options.max_pending + mesh.max_frame
             self._within(machine.name, f"bytes for {link.peer_id}", link._pending, most)
+        self._nothing_waits_for_nobody(machine.name, mesh)
         jobs = sum(map(len, jetstream.runtime.budget._waiting.values()))
         self._within(machine.name, "jobs that wait for the loop", jobs, JOBS)
         early = raft._early
         self._within(machine.name, "early frames", early.bytes, raft.config.early_bytes)
+
+    def _nothing_waits_for_nobody(self, name: str, mesh: Any) -> None:
+        """What is there is taken at once, and who waits for a server that has gone is told at once: all others are
+        slower, and fail no client."""
+        for link in mesh.links.values():
+            chunks, have, need = attrgetter("_reader._chunks", "_reader._have", "_reader._need")(link)
+            self._require(not chunks or have < need, f"{name}: a whole frame of {link.peer_id} waits for more")
+        for peer, answer in attrgetter("_rpc._waiting")(mesh).values():
+            told = answer.done() or peer in mesh.links
+            self._require(told, f"{name}: a call waits for {peer}, to which there is no link any more")
 
     def _within(self, where: str, what: str, number: int, most: int) -> None:
         self._require(number <= most, f"{where}: {number} {what}, {most} at most")

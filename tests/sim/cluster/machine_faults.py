@@ -12,7 +12,7 @@ from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment
 from testkit.sim.machine import DESCRIPTORS, FEW, Machine
 from testkit.sim.network import Link
-from testkit.sim.protocol import raft_of
+from testkit.sim.rafts import raft_of
 from tests.sim.cluster.invariants import replicas
 
 MOMENTS = (
@@ -340,7 +340,8 @@ async def busy(deployment: Deployment, rng: Random) -> None:
 async def little_memory(deployment: Deployment, rng: Random) -> None:
     """The kernel would end the node of one machine, or of two, if it took much more memory; some of it is free again
     later."""
-    machines = rng.sample(list(deployment.machines.values()), rng.choice([1, 1, 2]))
+    there = list(deployment.machines.values())
+    machines = rng.sample(there, min(rng.choice([1, 1, 2]), len(there)))
     for machine in machines:
         deployment.trace.add("nemesis", f"{machine.name} has hardly any memory left")
         machine.memory_trouble = "31 GiB are used of the 32 GiB that the control group allows"

@@ -12,7 +12,7 @@ from typing import Any
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment
 from testkit.sim.machine import Machine
-from testkit.sim.protocol import raft_of
+from testkit.sim.rafts import raft_of
 from testkit.sim.session import ApiError, Disconnected, NoResponders, Session
 from tests.sim.cluster.disk_faults import spoil_data
 from tests.sim.cluster.expendable import expendable

@@ -31,6 +31,17 @@ ALWAYS = (
         ("Vows",),
     ),
     Promise(
+        "where a server starts, its journal and its data store meet: neither has what the other one does not continue",
+        "all",
+        ("starts.watch",),
+    ),
+    Promise(
+        "a leader counts what voters have acknowledged to it, and reads by leases that a majority owes it",
+        "all",
+        ("Protocol",),
+    ),
+    Promise("no answer of the API contradicts itself", "all", ("answers.contradictions",)),
+    Promise(
         "while a majority of a group's servers is well and connected, it commits again within 10 s, or 15 s on disks "
         "whose writes take seconds",
         "all",

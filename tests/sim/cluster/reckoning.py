@@ -49,6 +49,8 @@ def _server(node: Node, jetstream: JetStream) -> Iterator[str]:
     yield from _requests(node, jetstream)
     yield from _cache(jetstream)
     yield from _idle(jetstream)
+    if jetstream.unassigned:
+        yield f"data of streams {jetstream.unassigned} is here, which nobody knows"
     known = jetstream.meta.machine
     names = {peer: one.name for peer, one in known.nodes.items()}
     for group in jetstream.network.raft.groups.values():

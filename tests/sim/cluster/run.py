@@ -15,9 +15,9 @@ from random import Random
 
 from testkit.native import one_description, python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
-from testkit.sim.layout import LAYOUTS, Server
+from testkit.sim.layout import LAYOUTS, Encryption, Server
 from testkit.sim.loop import quietly_collected
-from tests.sim.cluster import liveness, nemesis, replicas, second_look, server_changes, small
+from tests.sim.cluster import liveness, nemesis, older, replicas, second_look, server_changes, small
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.moves import Moves
@@ -106,6 +106,8 @@ def run_seed(
             one_description(),
             python_alone(pure=seed % 2 == 1 if pure is None else pure),
             small.scaled(small=result.scenario.small, slow_beat=result.scenario.slow_beat),
+            older.told(),
+            Encryption.chosen(result.scenario.cipher),
         ):
             _run_and_tell(result, trace or wire, wire)
     finally:
@@ -123,7 +125,8 @@ def _run_and_tell(result: Result, trace: bool, wire: bool) -> None:
             "wire", f"{source[0]}:{source[1]} > {target[0]}:{target[1]} {len(data)} {data[:96]!r}"
         )
     try:
-        _run(deployment, scenario, result)
+        with older.watched(deployment) if "upgrades" in scenario.workloads else contextlib.nullcontext():
+            _run(deployment, scenario, result)
     except Violation as violation:
         result.failure = str(violation)
     except BaseExceptionGroup as group:
@@ -158,6 +161,8 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         machine.disk_pace, machine.segment, machine.batch = scenario.pace, scenario.segment, scenario.batch
         machine.raft_limits = small.raft_limits(small=scenario.small, slow_beat=scenario.slow_beat)
         machine.new_disk(scenario.disk)
+    for name in scenario.workloads:
+        found()[name].before(deployment, Random(f"{name} {scenario.seed}"))
     for name in deployment.servers:
         deployment.machines[name].start()
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]

@@ -16,6 +16,10 @@ from tests.sim.cluster.workload import found
 USUAL = ("three", "five", "three and a plain one", "three and a leaf", "three and a leaf of three")
 FIVE = frozenset(("come_back", "left_behind"))
 """Faults that need as many servers."""
+ALONE = "alone"
+"""The layout of one server."""
+ENCRYPTED = 5
+"""Of so many scenarios of `each` one has stores that are encrypted."""
 HARSH = ("blackout", "kill", "partition", "power")
 
 
@@ -48,6 +52,8 @@ class Scenario:
     """Servers tell each other less often that they are alive (`small.SLOW_BEAT`)."""
     cuts: float = CUTS
     """Share of the disk's calls at which a thread stands still (`testkit.twins.storage.threads`)."""
+    cipher: str = ""
+    """Of the stores (`layout.Encryption`)."""
 
     @classmethod
     def of(
@@ -73,7 +79,7 @@ class Scenario:
             workloads = (*workloads, *rng.sample(exams, min(rng.choice([1, 1, 2]), len(exams))))
         layout = rng.choices(USUAL, (60, 8, 12, 12, 8))[0]
         if alone := [name for name in workloads if found()[name].layout]:
-            workloads = (alone[0], *(name for name in workloads if name in exams))
+            workloads = (alone[0], *(name for name in workloads if name in exams and found()[alone[0]].examined))
             layout = found()[alone[0]].layout
         scenario = cls(
             seed=seed,
@@ -96,6 +102,8 @@ class Scenario:
             small=rng.random() < 1 / 3,
             cuts=rng.choice([0.02, 0.1, 0.5]),
         )
+        if layout == ALONE:  # who publishes all the time has three replicas
+            scenario = replace(scenario, pulse=False)
         scenario = replace(scenario, slow_beat=not scenario.pulse)
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")
@@ -113,8 +121,10 @@ def each(start: int) -> list[Scenario]:
     for at, (name, small) in enumerate(itertools.product(others, (False, True))):
         some = tuple(next(faults) for _ in range(2))
         scenario = Scenario.of(start // 2 * 2 + 2 * at + (not small), (name,), faults=some)
-        both = (next(exams), next(exams))
-        scenarios.append(replace(scenario, small=small, workloads=tuple(sorted({*scenario.workloads, *both}))))
+        both = (next(exams), next(exams)) if found()[name].examined else ()
+        cipher = "mixed" if at % ENCRYPTED == 0 else ""
+        workloads = tuple(sorted({*scenario.workloads, *both}))
+        scenarios.append(replace(scenario, small=small, workloads=workloads, cipher=cipher))
     return scenarios
 
 

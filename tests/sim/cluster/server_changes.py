@@ -62,6 +62,8 @@ async def join(deployment: Deployment, rng: Random) -> None:
     if JOINER in deployment.servers or not _members(deployment):
         return
     like = rng.choice(_members(deployment))
+    if not deployment.servers[like].cluster:
+        return  # it stands alone
     deployment.trace.add("nemesis", f"{JOINER} joins, like {like}")
     old = deployment.machines[like]
     machine = deployment.add(dataclasses.replace(deployment.servers[like], name=JOINER, ip="10.0.3.1"))
@@ -134,6 +136,7 @@ async def put_back(deployment: Deployment, rng: Random, seconds: float = PUT_BAC
     end = deployment.scheduler.now + seconds
     while deployment.scheduler.now < end and (peers := _drained(deployment)):
         for peer in peers:
+            deployment.put_back.add(peer)
             await ask(deployment, rng, "SERVER.EVACUATE", {"peer_id": peer, "cancel": True}, SYSTEM)
         await asyncio.sleep(0.5)
 

@@ -161,12 +161,14 @@ def _sent_faults(of: PendingSet) -> Iterator[str]:
 
 def _table_faults(table: ConsumerTable) -> Iterator[str]:
     """When the stream's beginning is removed, no consumer is looked at whose messages are all above the lowest known.
-    A kept number of messages that are left is that of a count."""
+    A kept number of messages that are left is that of a count. What is gone waits for no ack."""
     lowest, store = attrgetter("_lowest", "_store")(table)
     least = min((min(state.pending, default=NEVER) for state in table.by_cid.values()), default=NEVER)
     if lowest > least:
         yield f"no message below {lowest} is said to be pending, and {least} is"
     for state in table.by_cid.values():
+        if gone := [seq for seq in state.unacked.entries if not store.contains(seq)]:
+            yield f"{gone} wait for an ack of {state.name}, and are not there"
         if state.counted is not None:
             told = num_pending(state, store)
             state.counted = None

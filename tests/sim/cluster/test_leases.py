@@ -12,7 +12,7 @@ import pytest
 from jetcluster.pipeline.checkers.fresh import LINEARIZABLE, Demand, FinalMessage, Look
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment, Violation
-from testkit.sim.protocol import raft_of
+from testkit.sim.rafts import raft_of
 from testkit.sim.session import Session
 from tests.sim.cluster.invariants import Replica, replicas
 from tests.sim.cluster.judges import Fresh

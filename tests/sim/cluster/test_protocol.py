@@ -3,13 +3,14 @@ it."""
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jetcluster.raft.api import Role
-from jetcluster.raft.codec import VoteReply, encode, encode_ack, encode_append
+from jetcluster.raft.codec import LeaseRequest, VoteReply, encode, encode_ack, encode_append
 from jetcluster.raft.membership import Config
 from testkit.sim.protocol import Protocol
 
@@ -23,14 +24,14 @@ class Rig:
     def __init__(self) -> None:
         self.found: list[str] = []
         self.groups = {peer: self._group(peer) for peer in PEERS}
-        self.groups["a"].engine.role = Role.LEADER
+        self.groups["a"].engine.role, self.groups["a"].engine.leading = Role.LEADER, True
         machines: dict[str, Any] = {}
         self.known = {peer: {GROUP: self.groups[peer]} for peer in PEERS}
         """The groups of each server's Raft."""
         for peer in PEERS:
             raft = SimpleNamespace(me=peer, groups=self.known[peer])
             node = SimpleNamespace(jetstream=SimpleNamespace(_raft=raft))
-            machines[peer] = SimpleNamespace(node=node)
+            machines[peer] = SimpleNamespace(node=node, clock=SimpleNamespace(now=lambda: 50.0, true_delay=float))
         deployment: Any = SimpleNamespace(
             machines=machines,
             servers={peer: SimpleNamespace(cluster="sim") for peer in PEERS},
@@ -44,9 +45,15 @@ class Rig:
             term_gseq=3, entry_gseq=5, durable_gseq=5, configs=[(0, Config(PEERS))],
             term_at=lambda index: TERM if index >= 8 else TERM - 1,
         )  # fmt: skip
-        engine = SimpleNamespace(role=Role.FOLLOWER, term=TERM, commit=7)
-        config = SimpleNamespace(promote_lag=2, promote_seconds=1.0)
-        return SimpleNamespace(me=peer, log=log, engine=engine, config=config, stopped=False)
+        engine = SimpleNamespace(role=Role.FOLLOWER, leading=False, term=TERM, commit=7, matches={})
+        config = SimpleNamespace(promote_lag=2, promote_seconds=1.0, clock_drift=0.1)
+        log.config, log.configs_from = Config(PEERS), lambda index: [config for _, config in log.configs]
+        return SimpleNamespace(
+            me=peer, log=log, engine=engine, config=config, stopped=False, ready=True,
+            lease=SimpleNamespace(until=-math.inf),
+            promise=SimpleNamespace(_until=-math.inf, _term=None),
+            receiver=SimpleNamespace(committed=7), told_index=7,
+        )  # fmt: skip
 
     def hear(self, source: str, target: str, frame: bytes) -> None:
         self.protocol.heard(source, target, GROUP, memoryview(frame))
@@ -140,6 +147,17 @@ def test_a_majority_has_what_is_committed(rig: Rig) -> None:
     assert "which 1 voters have" in rig.found[0]
 
 
+def test_a_leader_counts_what_was_acknowledged_in_its_term(rig: Rig) -> None:
+    rig.elect()
+    rig.ack("b", 9)
+    rig.groups["a"].engine.matches["b"] = 9
+    rig.append(9)
+    assert not rig.found
+    rig.groups["a"].engine.matches["c"] = 9
+    rig.append(9)
+    assert "counts 9 for c in term 4, which acknowledged 0" in rig.found[0]
+
+
 def test_what_was_acknowledged_counts_where_the_group_has_gone_meanwhile(rig: Rig) -> None:
     """A stream is deleted on one server while the frame waits for its link."""
     rig.elect()
@@ -174,3 +192,49 @@ def test_members_change_one_at_a_time_and_late(
     rig.groups["a"].log.configs += configs
     rig.append(5)
     assert what in rig.found[0]
+
+
+@pytest.mark.parametrize(
+    ("promised", "what"),
+    [
+        ({"b": 50.3}, ""),
+        ({"b": 50.1, "c": 50.3}, ""),
+        ({"b": 50.1}, "reads by a lease of 0.200 s in term 4, and ['a'] owe it"),
+    ],
+    ids=["a majority", "another majority", "not for so long"],
+)
+def test_a_majority_owes_a_leader_the_lease_by_which_it_reads(rig: Rig, promised: dict[str, float], what: str) -> None:
+    for peer, until in promised.items():
+        vars(rig.groups[peer].promise).update(_until=until)
+    rig.groups["a"].lease.until = 50.2
+    rig.hear("a", "b", encode(LeaseRequest(TERM, 1, 300_000)))
+    assert [what in text for text in rig.found] == ([True] if what else [])
+
+
+def test_who_does_not_run_waits_before_it_votes(rig: Rig) -> None:
+    rig.groups["a"].lease.until = 50.2
+    rig.known["b"].clear()
+    rig.hear("a", "b", encode(LeaseRequest(TERM, 1, 300_000)))
+    assert not rig.found
+
+
+def test_who_has_promised_votes_for_nobody_else(rig: Rig) -> None:
+    promise = rig.groups["b"].promise
+    vars(promise).update(_until=50.2, _term=TERM)
+    rig.hear("b", "a", encode(VoteReply(TERM, True)))
+    assert not rig.found, "the vote came before the promise"
+    vars(promise).update(_term=TERM - 1)
+    rig.hear("b", "a", encode(VoteReply(TERM, True)))
+    assert "has promised to elect nobody else" in rig.found[0]
+
+
+def test_a_new_leader_reads_what_it_has_heard_to_be_committed(rig: Rig) -> None:
+    rig.groups["a"].receiver.committed = 11  # of which its log ends at 10
+    rig.groups["a"].told_index = 10
+    rig.elect()
+    assert not rig.found
+    rig.groups["a"].told_index = 9
+    rig.groups["a"].engine.term = rig.groups["a"].log.term = TERM + 1
+    rig.hear("b", "a", encode(VoteReply(TERM + 1, True)))
+    rig.hear("a", "b", encode_append(TERM + 1, 10, TERM, 5, 0, []))
+    assert any("takes 9 for told, having heard that 10" in text for text in rig.found)

@@ -9,7 +9,7 @@ import pytest
 
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Session
-from tests.sim.cluster import reckoning, replicas
+from tests.sim.cluster import reckoning, replicas, state_views
 from tests.sim.cluster.run import started
 
 
@@ -88,6 +88,13 @@ def test_what_only_memory_has_is_found(deployment: Deployment, plant: Any) -> No
         replicas.read_again(deployment)
 
 
+def test_what_is_gone_may_not_wait_for_its_ack(deployment: Deployment) -> None:
+    table = _replica(deployment).table
+    assert not list(state_views.faults(table))
+    table.by_name["c"].unacked.entries[1_000] = None
+    assert any("[1000] wait for an ack" in text for text in state_views.faults(table))
+
+
 def _count_bytes(node: Any) -> None:
     node.jetstream.jetstream.services.settings.account_quota.held[False] += 99
 
@@ -110,7 +117,11 @@ def _own_one_more(node: Any) -> None:
     replica.consumers.policy.came(replica.network.me)
 
 
-WRONG = [_count_bytes, _keep_a_batch_open, _hear_of_nobody, _send_clients_away, _own_one_more]
+def _keep_a_stream(node: Any) -> None:
+    node.jetstream.jetstream.unassigned = (77,)
+
+
+WRONG = [_count_bytes, _keep_a_batch_open, _hear_of_nobody, _send_clients_away, _own_one_more, _keep_a_stream]
 
 
 @pytest.mark.parametrize("plant", WRONG, ids=[one.__name__.strip("_") for one in WRONG])

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jetcluster.mesh.frames import encode_call, encode_reply
 from jetcluster.raft.codec import VoteReply, encode, encode_ack
 from testkit.raft_frames import encode_raft
+from testkit.sim import starts
 from testkit.sim.deployment import Deployment
 from testkit.sim.layout import ROUTE_PORT
 from testkit.sim.machine import DATA, JOURNAL, Machine
-from testkit.sim.protocol import raft_of
+from testkit.sim.rafts import raft_of
 from testkit.sim.session import Session
 from testkit.sim.vows import Vow, Vows
 
@@ -157,6 +160,48 @@ def test_another_disk_has_promised_nothing(deployment: Deployment) -> None:
     assert not [key for key in (*vows.vows, *vows.claims) if key[0] == "n1"]
 
 
+@pytest.mark.parametrize(
+    ("base", "last", "what"),
+    [(0, 0, ""), (7, 0, "its journal begins behind"), (0, -1, "its journal ended at")],
+    ids=["they meet", "the journal forgot", "the store is ahead"],
+)
+def test_a_journal_and_a_store_that_do_not_meet_are_noticed(
+    deployment: Deployment, base: int, last: int, what: str
+) -> None:
+    machine = deployment.machines["n1"]
+    raft = raft_of(machine)
+    gid, group = next(iter(raft.groups.items()))
+    flags = {"durable": True, "damaged": False, "joining": False, "fetching": False}
+    log = SimpleNamespace(
+        base_index=group.applied_index + base, last_index=group.log.base_index + last, term=0, **flags
+    )
+    if not base:
+        log.base_index = 0
+    found: list[str] = []
+    starts.watch(deployment, machine, {gid: log}, lambda key, said: found.append(said))
+    assert [what in said for said in found] == ([True] if what else [])
+    log.damaged = True
+    starts.watch(deployment, machine, {gid: log}, lambda key, said: found.append(said))
+    assert len(found) == bool(what), "a log that calls itself damaged excuses it"
+
+
+def test_a_replica_that_starts_and_forgets_what_it_may_have_promised_is_noticed(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    gid, group = next(iter(raft_of(machine).groups.items()))
+    found: list[str] = []
+
+    def begin(until: float, leader: str | None) -> int:
+        vars(group.promise).update(_until=until)
+        group.engine.leader = leader
+        starts.watch(deployment, machine, {gid: group.log}, lambda key, said: found.append(said))
+        return len(found)
+
+    assert begin(math.inf, None) == 0
+    assert begin(-math.inf, "n2") == 0, "its leader may have released it"
+    assert begin(-math.inf, None) == 1
+    assert "has forgotten" in found[0]
+
+
 def test_frames_are_read_as_the_mesh_writes_them() -> None:
     peers = {name: SimpleNamespace(node=_node(name)) for name in ("n1", "n2", "n3")}
     deployment: Any = SimpleNamespace(
@@ -182,3 +227,16 @@ def test_frames_are_read_as_the_mesh_writes_them() -> None:
 def _node(name: str) -> Any:
     me = SimpleNamespace(peer_id=f"id of {name}")
     return SimpleNamespace(jetstream=SimpleNamespace(mesh=SimpleNamespace(me=me), _raft=None))
+
+
+def test_a_request_under_the_number_of_one_without_an_answer_is_noticed() -> None:
+    failures: list[str] = []
+    names = {"10.0.0.1": "n1", "10.0.0.2": "n2"}
+    deployment: Any = SimpleNamespace(names=names, failed=failures.append, scheduler=SimpleNamespace(now=1.0))
+    vows = Vows(deployment)
+    vows.overhear(N1, N2, encode_call(3, b"ask", b"") + encode_call(4, b"ask", b""))
+    vows.overhear(N2, N1, encode_reply(3, b""))
+    vows.overhear(N1, N2, encode_call(3, b"ask", b""))
+    assert not failures
+    vows.overhear(N1, N2, encode_call(4, b"ask", b""))
+    assert "n1 asks n2 under the number 4" in failures[0]

@@ -38,6 +38,8 @@ class Workload:
     """The promises that it tries, in the words of docs/."""
     layout: ClassVar[str] = ""
     """A key of `layout.LAYOUTS` for a workload that needs that one and runs alone; "" for any of the usual ones."""
+    examined: ClassVar[bool] = True
+    """Exams may look at the cluster after it."""
     weight: ClassVar[int] = 1
     """Share of seeds that have it, compared with others: more for what is seldom in the one state that matters."""
     judges: ClassVar[tuple[type, ...]] = ()
@@ -50,6 +52,10 @@ class Workload:
         self.stopping = False
         self.counts: dict[str, int] = {}
         """Counts of what was done, for the summary."""
+
+    @classmethod
+    def before(cls, deployment: Deployment, rng: Random) -> None:
+        """Changes what servers are, before any of them starts."""
 
     async def prepare(self) -> None:
         raise NotImplementedError

@@ -27,8 +27,10 @@ class Leader:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.error: ApiError | None = None
         self.created = created
+        self.long = False
+        """What consumers are like is so long that a page has fewer."""
         self.config: dict[str, Any] = {"metadata": {"_nats.req.level": "0"}, "num_replicas": 0, "opt_start_time_ns": 5}
-        for kind in ("create", "info", "list", "names", "delete", "pause", "reset", "unpin", "stepdown"):
+        for kind in ("create", "info", "list", "names", "delete", "pause", "reset", "unpin", "stepdown", "leave"):
             client.cluster.answers[f"consumer_{kind}"] = lambda body, kind=kind: self.answer(kind, body)
 
     def answer(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -39,7 +41,7 @@ class Leader:
         return {
             "create": {"info": info, "created": self.created},
             "info": info,
-            "list": {"total": 300, "consumers": [info]},
+            "list": {"total": 300, "consumers": [info], **({"limit": 1} if self.long else {})},
             "names": {"total": 300, "names": ["c"]},
             "reset": {"info": info, "reset_seq": 7},
         }.get(kind, {})
@@ -228,6 +230,8 @@ async def test_list_and_names_page() -> None:
     assert (reply["total"], reply["offset"], reply["limit"]) == (300, 256, 256)
     assert reply["consumers"][0]["config"]["metadata"] == {"_nats.req.level": "0"}
     assert leader.last == {"offset": 256, "limit": 256}
+    leader.long = True
+    assert (await client.ask("CONSUMER.LIST.S"))["limit"] == 1
     for offset, shown in ((-2, 0), (500, 300)):
         reply = await client.ask("CONSUMER.NAMES.S", {"offset": offset})
         assert reply == {
@@ -272,6 +276,20 @@ async def test_reset_unpin_stepdown() -> None:
     assert leader.last == {"name": "c", "placement": placement, "preferred": "n2"}
     assert (await client.ask("CONSUMER.LEADER.STEPDOWN.S.c"))["success"] is True
     assert leader.last == {"name": "c", "placement": {}, "preferred": ""}
+
+
+@pytest.mark.parametrize("verb", ["remove", "evacuate"])
+async def test_a_consumer_leaves_a_server(verb: str) -> None:
+    client, leader = await started()
+    subject = f"CONSUMER.PEER.{verb.upper()}.S.c"
+    assert await client.ask(subject, {"peer": "n2"}) == {
+        "type": f"io.nats.jetstream.api.v1.consumer_{verb}_peer_response",
+        "success": True,
+    }
+    assert leader.last == {"name": "c", "peer": "n2"}
+    for body in (None, {}, {"peer": ""}):
+        assert (await client.ask(subject, body))["error"]["err_code"] == 10003
+    assert (await Client(clustered=False).ask(subject, {"peer": "n2"}))["error"]["err_code"] == 10010
 
 
 async def test_a_source_goes_on_with_the_stream_it_knows_only() -> None:

@@ -201,7 +201,9 @@ CONSUMER = {
 class Restored:
     """A client that restores a stream of one replica with one message and one consumer."""
 
-    def __init__(self, *trouble: ApiError, config: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, *trouble: ApiError, config: dict[str, Any] | None = None, own: dict[str, Any] | None = None
+    ) -> None:
         self.client = Client()
         self.asked: list[dict[str, Any]] = []
         self._trouble = list(trouble)
@@ -210,6 +212,8 @@ class Restored:
             cluster.answers[kind] = lambda body: {}
         cluster.answers["consumer_create"] = self._created
         self._content = {**CONSUMER, "config": {**CONSUMER["config"], **(config or {})}}
+        if own is not None:
+            self._content["state"] = {**own, "jetcluster": own}
 
     def _created(self, body: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(body)
@@ -288,6 +292,14 @@ def test_a_consumer_of_an_archive_is_read_in_steps() -> None:
     for wrong in (b"{", b"[" * 100_000, b"{" + b'"a":' * 100_000):
         with pytest.raises(ValueError, match=r".*"):
             at_once(restore.reading(wrong))
+
+
+async def test_a_consumer_whose_letters_wait_is_the_one_that_it_was() -> None:
+    state = {"delivered": {"consumer_seq": 1, "stream_seq": 1}, "ack_floor": {"consumer_seq": 0, "stream_seq": 0}}
+    for own, created in (({"letters": [[1, 1, 1, 7, ""]], "created": 5}, 5), ({}, None)):
+        restored = Restored(config={"max_deliver": 1, "dead_letter": {"subject": "dead.x"}}, own=state | own)
+        assert "error" not in await restored.run()
+        assert restored.asked[-1].get("created") == created
 
 
 async def test_letters_of_a_restored_consumer_go_only_where_its_client_may_publish() -> None:

@@ -250,6 +250,9 @@ async def test_list_shows_what_answered_and_names_what_did_not(monkeypatch: pyte
     assert list(reply) == ["type", "total", "offset", "limit", "streams", "missing"]
     assert ([s["config"]["name"] for s in reply["streams"]], reply["missing"]) == (["B"], ["A", "C"])
     assert (reply["total"], reply["limit"]) == (3, 256)
+    monkeypatch.setattr("jetcluster.cluster.meta_service.LIST_BYTES", 1)
+    reply = await client.ask("STREAM.LIST", {"offset": 1})
+    assert ([s["config"]["name"] for s in reply["streams"]], reply["limit"]) == (["B"], 1), "they are long"
 
 
 async def test_purge_msg_get_and_msg_delete_reach_the_leader(client: Client) -> None:
@@ -462,13 +465,34 @@ async def test_a_stream_under_way_is_not_sent_elsewhere(client: Client) -> None:
     assert (await client.ask("STREAM.CANCEL_MOVE.S"))["error"]["err_code"] == 10129
 
 
+async def test_a_replica_that_is_to_leave_stays(client: Client) -> None:
+    members: dict[str, list[str]] = {"learners": [], "outgoing": []}
+    client.cluster.answers["members"] = lambda body: members
+    await client.create("S", num_replicas=2)
+    node = {"kind": "node", "request": "t", "peer": "n3", "name": "N3", "tags": [], "jetstream": True}
+    client.cluster.apply(json.dumps(node).encode())
+    machine = client.cluster.machine
+    before = list(machine.assignment("A", "S").peers)  # type: ignore[union-attr]
+    members["voters"] = before
+    assert (await client.ask("STREAM.CANCEL_MOVE.S"))["error"]["err_code"] == 10129
+    assert (await client.ask("STREAM.PEER.EVACUATE.S", {"peer": before[0]}))["success"] is True
+    assert list(machine.assignment("A", "S").peers) != before  # type: ignore[union-attr]
+    members["voters"] = before[:1]  # so few were there before: it was given more replicas, which is no move
+    assert (await client.ask("STREAM.CANCEL_MOVE.S"))["error"]["err_code"] == 10129
+    members["voters"], members["outgoing"] = list(machine.assignment("A", "S").peers), before  # type: ignore[union-attr]
+    assert "error" not in await client.ask("STREAM.CANCEL_MOVE.S")
+    assert sorted(machine.assignment("A", "S").peers) == sorted(before)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("verb", ["remove", "evacuate"])
 @pytest.mark.parametrize(
     ("body", "err_code"), [(None, 10003), ({}, 10003), ({"peer": ""}, 10003), ({"peer": "N9"}, 10040)]
 )
-async def test_peer_remove_refusals(body: Any, err_code: int, client: Client) -> None:
+async def test_peer_remove_refusals(body: Any, err_code: int, client: Client, verb: str) -> None:
+    subject = f"STREAM.PEER.{verb.upper()}.S"
     await client.create("S", num_replicas=3)
-    reply = await client.ask("STREAM.PEER.REMOVE.S", body)
-    assert reply["type"] == "io.nats.jetstream.api.v1.stream_remove_peer_response"
+    reply = await client.ask(subject, body)
+    assert reply["type"] == f"io.nats.jetstream.api.v1.stream_{verb}_peer_response"
     assert reply["error"]["err_code"] == err_code
-    assert (await client.ask("STREAM.PEER.REMOVE.S", {"peer": "N1"}))["error"]["err_code"] == 10075
-    assert (await Client(clustered=False).ask("STREAM.PEER.REMOVE.S", body))["error"]["err_code"] == 10010
+    assert (await client.ask(subject, {"peer": "N1"}))["error"]["err_code"] == 10075
+    assert (await Client(clustered=False).ask(subject, body))["error"]["err_code"] == 10010

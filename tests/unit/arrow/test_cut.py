@@ -157,4 +157,4 @@ def test_subjects_are_listed_by_a_leader_that_has_the_end() -> None:
             resolve.batch_extents(options_for(peer, consistent="true", mode="last", retryTimeout="300ms"))
         peer.leader = store_of(numbered(31))
         (extent,) = resolve.batch_extents(options_for(peer, maxStaleness="1s", mode="last"))
-        assert (extent.high, sorted(extent.subjects)) == (32, ["a.x", "a.y", "b.x"])
+        assert (extent.high, sorted(extent.subjects.names)) == (32, ["a.x", "a.y", "b.x"])

@@ -10,7 +10,7 @@ import pytest
 from jetcluster.arrow import planner
 from jetcluster.arrow.offsets import Offset
 from jetcluster.arrow.options import EARLIEST, LATEST, SourceOptions
-from jetcluster.arrow.planner import DataLossError, RangeTask, Target
+from jetcluster.arrow.planner import DataLossError, RangeTask, Subjects, Target
 from jetcluster.client.stream_state import StreamState
 from jetcluster.spark.options import source_options
 
@@ -84,9 +84,9 @@ def test_large_ranges_use_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tasks_of_last_messages_name_every_subject_once() -> None:
     names = [f"k.{n}" for n in range(2000)]
-    tasks: Any = planner.last_tasks(TARGET, names, 50, options(minPartitions=3))
+    tasks: Any = planner.last_tasks(TARGET, Subjects(tuple(names)), 50, options(minPartitions=3))
     assert len(tasks) == 3 and sorted(name for task in tasks for name in task.subjects) == sorted(names)
-    assert planner.last_tasks(TARGET, [], 50, options()) == []
+    assert planner.last_tasks(TARGET, Subjects(), 50, options()) == []
 
 
 def test_a_trigger_takes_so_many_rows_of_all_streams_together() -> None:

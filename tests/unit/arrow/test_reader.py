@@ -21,7 +21,7 @@ import pyarrow as pa
 from jetcluster.arrow import reader
 from jetcluster.arrow.arguments import source_options
 from jetcluster.arrow.fetch import ReplicaLagError
-from jetcluster.arrow.planner import DataLossError, Target
+from jetcluster.arrow.planner import DataLossError, Subjects, Target
 from jetcluster.arrow.resolve import Extent, tasks_of
 from jetcluster.client.reply import ConnectionLostError
 from jetcluster.stream.read.direct_get import Frame
@@ -176,13 +176,13 @@ def test_parts_are_as_large_as_their_messages_let_them(monkeypatch: pytest.Monke
     options = source_options("nats://a", ["S"], None, None, ">", {})
 
     def parts(mean: float, count: int) -> int:
-        extents = [Extent(target, 1, count + 1, (), mean)]
+        extents = [Extent(target, 1, count + 1, Subjects(), mean)]
         return len(tasks_of(extents, reader.cut_into_parts(extents, options, 3)))
 
     assert (parts(100.0, 1_000_000), parts(1 << 20, 160), parts(1 << 30, 5), parts(0.0, 10)) == (10, 10, 5, 1)
 
     def parts_of_keys(count: int) -> int:
-        extents = [Extent(target, 1, 2, tuple(f"k{n}" for n in range(count)))]
+        extents = [Extent(target, 1, 2, Subjects(tuple(f"k{n}" for n in range(count))))]
         last = replace(options, mode="last")
         return len(tasks_of(extents, reader.cut_into_parts(extents, last, 3)))
 

@@ -3,15 +3,16 @@ last.py, link.py)."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import pickle
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
-from jetcluster.arrow import planner, resolve
-from jetcluster.arrow.cut import ChangedError
+from jetcluster.arrow import listing, planner, resolve
 from jetcluster.arrow.fetch import ReplicaLagError
 from jetcluster.arrow.offsets import Offset
 from jetcluster.arrow.options import SourceOptions
@@ -19,6 +20,7 @@ from jetcluster.arrow.planner import DataLossError, LastTask, RangeTask, Target,
 from jetcluster.arrow.read_task import read_task
 from jetcluster.client.stream_state import StreamError
 from jetcluster.model.times import rfc3339
+from jetcluster.store.batch import Batch
 from tests.unit.arrow.fake_server import CREATED, T0, StreamPeer, numbered, options_for, store_of
 
 TARGET = Target("S", "S", CREATED, "n1", ("n1",))
@@ -154,41 +156,21 @@ def test_tasks_of_a_filter_are_as_many_as_its_messages_need(monkeypatch: pytest.
         assert len(resolve.range_between(options, {"S": Offset(1001, CREATED)}, end)) == 1
 
 
-@pytest.mark.parametrize("gone", [[0], [0, 1], [1], [0, 1, 2, 3], [5], [*range(9)]])
-@pytest.mark.parametrize("behind", [1, 2, 4])
-def test_subjects_that_go_between_pages_hide_no_others(gone: list[int], behind: int) -> None:
-    """Two subjects a page. Some that were listed go, so that those behind them move to pages that were read."""
-    with StreamPeer(store_of(numbered(10, tuple(f"s.{n}" for n in range(10))))) as peer:
-        pages = 0
-        info = peer.info
-
-        def removing(request: dict[str, Any]) -> dict[str, Any]:
-            nonlocal pages
-            found = info(request)
-            pages += 1
-            if pages == behind:
-                peer.leader.delete_all([n + 1 for n in gone])
-            return found
-
-        peer.info = removing  # type: ignore[method-assign]
-        with options_for(peer).server.connect() as link:
-            found = resolve.stored_subjects(link, "S", ("s.*", "none"), 10)
-    assert set(found) >= {f"s.{n}" for n in range(10) if n not in gone}
-    assert len(set(found)) == len(found)
-
-
-def test_subjects_that_go_all_the_time_are_not_listed_for_ever() -> None:
-    with StreamPeer(store_of(numbered(3))) as peer:
-        info, pages = peer.info, 0
-
-        def others(request: dict[str, Any]) -> dict[str, Any]:
-            nonlocal pages
-            found = info(request)
-            pages += 1
-            found["state"]["subjects"] = {f"s.{pages:06}.{n}": 1 for n in range(2)}
-            return found | {"total": 1000}
-
-        peer.info = others  # type: ignore[method-assign]
-        with options_for(peer).server.connect() as link, pytest.raises(ChangedError, match=r"of s\.> go faster than"):
-            resolve.stored_subjects(link, "S", ("s.>",))
-        assert pages < 250
+def test_last_messages_of_more_subjects_than_a_plan_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task lists its range when it runs: by then some subjects are gone, and others have come."""
+    monkeypatch.setattr(listing, "MAX_NAMED", 5)
+    monkeypatch.setattr(listing, "LAST_CHUNK_SUBJECTS", 3)
+    rows = [(f"k.{n % 20:02}", b"", b"%d" % n) for n in range(40)]
+    with StreamPeer(store_of(rows)) as peer:
+        options = options_for(peer, mode="last", maxRecordsPerPartition=3, subjects="k.*,*.07,k.1")
+        extents = resolve.batch_extents(options)
+        assert not extents[0].subjects.names and len(pickle.dumps(extents)) < 2000
+        tasks = resolve.tasks_of(extents, options)
+        assert len(tasks) == 8 and all(isinstance(one, LastTask) and not one.subjects for one in tasks)
+        peer.leader.delete_all([1, 2, 3, 21, 22, 23])  # k.00 to k.02 are gone
+        peer.leader.append(Batch.of([b"k.015", b"k.05"], [], [b"new", b"new"]), 41, T0 + 10**6)
+        found = rows_of(options, tasks)
+        assert sorted(row["subject"] for row in found) == [f"k.{n:02}" for n in range(3, 20)]
+        (task,) = (one for one in tasks if isinstance(one, LastTask) and one.within and one.within.low == "k.03")
+        newest = [row["data"] for row in rows_of(options, [dataclasses.replace(task, newest=True)])]
+        assert sorted(newest) == [b"23", b"24", b"new"]

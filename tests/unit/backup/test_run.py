@@ -10,7 +10,7 @@ import pytest
 from jetcluster.backup import plan
 from jetcluster.backup.account import StreamSeen
 from jetcluster.backup.lock import RENEW_SECONDS, STALE_SECONDS, BackupLockedError
-from jetcluster.backup.point import Blob
+from jetcluster.backup.point import NAME, Blob
 from jetcluster.backup.retention import PointCatalog
 from jetcluster.backup.run import NoSuchStreamError, next_name
 from jetcluster.backup.storage import read_blob
@@ -499,3 +499,7 @@ def test_names_of_points_ascend_whatever_the_clock_does() -> None:
         names.append(next_name(ns + offset * 1_000_000_000, names))
     assert names == sorted(set(names))
     assert names[1] == f"{names[0]}-002" and names[3] == f"{names[0]}-004"
+    for _ in range(3000):
+        names.append(next_name(ns - 1, names[-1:]))  # a clock that was far ahead, once
+    assert names == sorted(set(names)) and all(map(NAME.fullmatch, names))
+    assert next_name(ns, ["20261129T045548Z-999999"]) == "20261129T045548Z-999999000000"

@@ -78,6 +78,23 @@ def test_groups_without_a_leader() -> None:
     assert [group.messages for group in cluster.streams] == [7, 5]
 
 
+def test_streams_of_which_no_server_tells() -> None:
+    def told(kind: str, count: int, name: str, *servers: str) -> dict[str, Any]:
+        return {kind: {"streams": count, "first": [{"account": "A", "name": name, "servers": list(servers)}]}}
+
+    answers = healthy("n1", "n2")
+    lost, away = told("lost", 1, "GONE"), told("away", 1, "AWAY", "n10", "n3")
+    answers[f"{PING}.JSZ"][0] = jsz("n1", meta={**meta("n1"), **lost, **away})
+    assert state_of(answers).troubles() == [
+        "stream A/AWAY: nobody answers for it; replicas on n3, n10", "stream A/GONE: it is on no server any more",
+    ]  # fmt: skip
+    answers[f"{PING}.JSZ"][0] = jsz("n1", meta={**meta("n1"), **told("away", 8, "S", "n2")})
+    answers[f"{PING}.JSZ"][1] = jsz("n2", stream("S", "n2"))
+    cluster = state_of(answers)
+    assert cluster.troubles() == [] and [group.leader for group in cluster.streams] == ["n2"], "n2 tells itself"
+    assert cluster.notes == ["7 more streams are on no server that answers"]
+
+
 def test_a_server_with_too_many_streams_for_an_answer_is_named() -> None:
     answers = healthy("n1", "n2")
     answers[f"{PING}.JSZ"][1] = {"server": server("n2"), "error": {"code": 413, "description": "too large"}}

@@ -72,6 +72,21 @@ def test_streams_of_all_accounts_for_the_system_account(capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)[0]["account"] == "A"
 
 
+def test_streams_that_are_on_no_server_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = healthy("n1", "n2", streams={"n1": (stream("S", "n1"),)})
+    one = {"account": "A", "name": "GONE", "servers": []}
+    answers["$SYS.REQ.SERVER.PING.JSZ"][0]["data"]["meta_cluster"]["lost"] = {"streams": 3, "first": [one]}
+    with serving(answers) as peer:
+        assert run_command(["streams", "-s", peer.url]) == DONE
+        shown = capsys.readouterr()
+        assert run_command(["streams", "-s", peer.url, "--json"]) == DONE
+    assert shown.err == "jetcluster streams: 2 more streams are on no server that answers\n"
+    row, last = shown.out.splitlines()[1:]
+    assert row.split()[:2] == ["A/GONE", "-"] and row.rstrip().endswith("it is on no server any more")
+    assert last.split()[:2] == ["A/S", "n1"]
+    assert [one["trouble"] for one in json.loads(capsys.readouterr().out)] == ["it is on no server any more", ""]
+
+
 def test_an_account_without_jetstream(capsys: pytest.CaptureFixture[str]) -> None:
     with serving({f"{API}.STREAM.LIST": [NO_JETSTREAM]}) as peer:
         assert run_command(["streams", "-s", peer.url]) == REFUSED
@@ -115,6 +130,22 @@ def test_consumers_through_the_system_account(capsys: pytest.CaptureFixture[str]
     out, err = capsys.readouterr()
     assert out.splitlines()[1].split()[0] == "here"
     assert "no server reports a stream T of account A" in err and "stream A/S has no leader that answers" in err
+
+
+def test_more_consumers_than_a_server_puts_into_one_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = healthy("n1", "n2")
+    error = {"server": {"name": "n2", "id": "Nn2"}, "error": {"code": 413, "description": "the reply is too large"}}
+    answers["$SYS.REQ.SERVER.PING.JSZ"] = [jsz("n1"), error]
+    with serving(answers) as peer:
+        assert run_command(["consumers", "A/S", "-s", peer.url]) == REFUSED
+    told = "n2 does not list them (the reply is too large); a user of account A gets them in pages: consumers S"
+    assert told in capsys.readouterr().err
+    answers["$SYS.REQ.SERVER.PING.JSZ"] = [jsz("n1")]
+    with serving(answers) as peer:
+        assert run_command(["consumers", "A/S", "-s", peer.url, "--timeout", "1s"]) == REFUSED
+        assert "n2 did not list them in time" in capsys.readouterr().err
+        assert run_command(["streams", "-s", peer.url, "--timeout", "1s"]) == DONE
+    assert capsys.readouterr().err == "jetcluster streams: n2 did not list their streams in time\n"
 
 
 def test_consumers_for_a_user_without_jetstream(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from jetcluster.meta.state import Assignment
 from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, consumer, owned_by, owner
+from tests.unit.meta.test_places import stream
 
 
 async def ask(node: Node, kind: str, **body: Any) -> dict[str, Any]:
@@ -275,3 +277,42 @@ async def test_a_stream_that_was_to_shrink_to_a_lost_server_stays_with_who_has_i
         await cluster.until(lambda: [node for node in cluster if node.has("S")] == [holder], 30, "it is there alone")
         assert (await home.publish_again(b"s"))["seq"] == 2
         assert (await holder.get(b"S", 1))[2] == b"kept"
+
+
+@virtual_time
+async def test_leaders_that_do_not_answer_hold_up_nobody() -> None:
+    """100 streams are led by servers that are not theirs, and one of them answers."""
+    strays = [stream(gid, "gone", replicas=1) for gid in range(2, 102)]
+    clock, asked, moved = asyncio.get_running_loop().time, [], []
+
+    async def ask_stream(assignment: Assignment, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert kind == "members"
+        asked.append(assignment.gid)
+        if assignment.gid != 70:
+            await asyncio.Event().wait()
+        return {"voters": ["L"], "outgoing": [], "learners": []}
+
+    async def set_peers(assignment: Assignment, peers: list[str], request: str) -> dict[str, Any]:
+        moved.append((assignment.gid, peers))
+        return {"assignment": assignment.changed(5, peers=tuple(peers)).to_dict()}
+
+    machine = SimpleNamespace(nodes={"L": SimpleNamespace(peer="L", draining=False)}, removed={}, misplaced=strays)
+    machine.by_gid = {one.gid: one for one in strays}.get
+    group = SimpleNamespace(peers=("L",), status=lambda: SimpleNamespace(peers=[]))
+    network: Any = SimpleNamespace(
+        me="L",
+        mesh=SimpleNamespace(serve=lambda method, handler: None, peers={}),
+        leaders=dict.fromkeys(range(102), "L"),
+    )
+    runtime: Any = SimpleNamespace(clock=SimpleNamespace(monotonic=clock), rng=SimpleNamespace(token=bytes))
+    meta: Any = SimpleNamespace(machine=machine, group=group, leading=True)
+    service: Any = SimpleNamespace(set_peers=set_peers)
+    leading = administration.Administration(runtime, network, SimpleNamespace(), meta, service, {}, ask_stream)  # type: ignore[arg-type]
+    took = []
+    while len(set(asked)) < len(strays):
+        start = clock()
+        await leading.tend()
+        took.append(clock() - start)
+        assert len(took) < 20
+    assert max(took) <= administration.HELD_SECONDS + 0.1 and moved == [(70, ["L"])]
+    assert asked[:100] == [one.gid for one in strays], "each in its turn"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster import consumer_requests
 from jetcluster.errors import ApiError
 from jetcluster.store.api import Msg
 from jetcluster.stream.apply.restoring import each_run
@@ -158,6 +159,20 @@ async def test_names_list_and_count() -> None:
 
 
 @virtual_time
+async def test_a_page_of_long_configurations_has_fewer_and_says_so() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 2)
+        for name in ("b", "a", "d", "c"):
+            await consumer(cluster["A"], name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(consumer_requests, "LIST_BYTES", 1)
+            for offset, name in enumerate("abcd"):
+                listed = await ask(cluster["C"], "S", "consumer_list", offset=offset, limit=3)
+                assert [one["name"] for one in listed["consumers"]] == [name]
+                assert listed["total"] == 4 and listed.get("limit", 1) == 1
+
+
+@virtual_time
 async def test_a_deleted_consumer_tells_who_waits_and_is_found_nowhere() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)
@@ -226,6 +241,25 @@ async def test_stepdown() -> None:
         await cluster.create("ONE", 1)
         await consumer(cluster["A"], "c", stream="ONE")
         await ask(cluster["B"], "ONE", "consumer_stepdown", name="c", preferred="")
+
+
+@virtual_time
+async def test_a_consumer_leaves_a_server() -> None:
+    async with Cluster("ABCD") as cluster:
+        await filled(cluster, 3)
+        await consumer(cluster["A"], "one", num_replicas=1)
+        await consumer(cluster["A"], "all")
+        home = owner(cluster, "one")
+        assert await ask(cluster["B"], "S", "consumer_leave", name="one", peer=home.name) == {}
+        away = owner(cluster, "one")
+        assert away is not home
+        (outside,) = [node.name for node in cluster if not node.has("S")]
+        for name, peer, err_code in (
+            ("one", outside, 10040), ("one", home.name, 10040), ("all", away.name, 10075), ("none", away.name, 10014),
+        ):  # fmt: skip
+            with pytest.raises(ApiError) as refused:
+                await ask(cluster["B"], "S", "consumer_leave", name=name, peer=peer)
+            assert refused.value.err_code == err_code
 
 
 @virtual_time

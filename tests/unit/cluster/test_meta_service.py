@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster import meta_service
 from jetcluster.cluster.meta_service import ALIVE_SECONDS, SILENT_SECONDS, MetaService, RestoreWatch
 from jetcluster.errors import ApiError
 from jetcluster.meta.machine import MetaMachine
@@ -248,6 +249,22 @@ async def test_pages_are_bounded() -> None:
     assert await leader.service.handle("names", body) == {"total": 5, "offset": 1, "names": ["S1", "S2"]}
 
 
+async def test_a_page_of_long_configurations_has_fewer_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that is longer than a frame between nodes never arrives."""
+    leader = Leader()
+    for n in range(6):
+        await leader.create(f"S{n}", description="x" * (9000 if n == 4 else 1000))
+    monkeypatch.setattr(meta_service, "LIST_BYTES", 6000)
+    pages, offset = [], 0
+    while offset < 6:
+        body = {"account": "A", "offset": offset, "limit": 256, "subject": ""}
+        page = await leader.service.handle("list", body)
+        pages.append([one["name"] for one in page["assignments"]])
+        assert page.get("limit", len(pages[-1])) == len(pages[-1])
+        offset += len(pages[-1])
+    assert pages == [["S0", "S1", "S2"], ["S3"], ["S4"], ["S5"]]
+
+
 async def test_a_filter_takes_streams_whose_subjects_overlap_and_none_without() -> None:
     """A client that looks for the stream of a subject must not be given a mirror of that name."""
     leader = Leader()
@@ -286,6 +303,22 @@ async def test_another_node_takes_the_place_of_a_removed_peer() -> None:
     assert await refused(peer=before.peers[1]) == await refused(peer="nobody") == 10040
     leader.online.discard(before.peers[1])
     assert await refused(peer=spare) == 10075  # nobody is there to come
+
+
+async def test_a_removal_that_is_under_way_is_taken_back() -> None:
+    leader = Leader(4)
+    before = Assignment.from_dict((await leader.create("S", num_replicas=3))["assignment"])
+    body = {"request": "r", "account": "A", "name": "S"}
+    removed = (await leader.service.handle("stream_peer_remove", {**body, "peer": before.peers[1]}))["assignment"]
+    back = {**body, "request": "b", "revision": removed["revision"], "peers": list(before.peers)}
+    for wrong in (
+        {"name": "T"}, {"revision": before.revision}, {"peers": list(before.peers[:2])},
+        {"peers": [before.peers[0]] * 3}, {"peers": [*before.peers[:2], "nobody"]},
+    ):  # fmt: skip
+        with pytest.raises(ApiError) as caught:
+            await leader.service.handle("stream_stay", {**back, **wrong})
+        assert caught.value.err_code == 10129
+    assert (await leader.service.handle("stream_stay", back))["assignment"]["peers"] == list(before.peers)
 
 
 async def test_a_single_replica_that_is_gone_is_not_replaced_by_an_empty_one() -> None:

@@ -275,6 +275,20 @@ def test_letters_are_in_the_archive_of_a_stream(monkeypatch: pytest.MonkeyPatch)
     assert [one.text for one in cut.state().letters.by_seq.values()] == [b"", b""]
 
 
+def test_an_archive_tells_when_a_consumer_whose_letters_wait_was_made() -> None:
+    """The ids of its letters have it: a target that has one of them already must know it again."""
+    n = node()
+    assert archived.created(archived.encode(n.state())) is None
+    bury(n, (5, MAX_DELIVER, b""))
+    found = archived.encode(n.state())
+    assert archived.created(found) == n.state().created > 0
+    del found["jetcluster"]["created"]
+    assert archived.created(found) is None, "an archive of the version before"
+    for odd in ({"created": -1}, {"created": True}, {"created": 1 << 63}, {"created": "5"}, [], 5, {"created": 5}):
+        own = {"letters": [1], **odd} if isinstance(odd, dict) and odd != {"created": 5} else odd
+        assert archived.created({"jetcluster": own}) is None
+
+
 @pytest.mark.parametrize("text", [b"\x01" * 64, b"\xff" * 64, "\U0001f600".encode() * 16, b'"' * 256])
 def test_texts_are_counted_as_they_are_in_an_archive(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archived, "MAX_LETTER_TEXT_BYTES", 1000)

@@ -145,6 +145,7 @@ def _servers() -> list[Case]:
         ("JC125", server(leaf_remotes=(hub,)), server(leaf_remotes=(hub._replace(connected=True),))),
         ("JC125", server(leaf_remotes=(hub,)), server(leaf_remotes=(hub,), uptime=5.0)),
         ("JC126", trouble("deleted"), trouble("journal")),
+        ("JC127", server(refused_reload=("c.conf:1:0: no", 60.0)), server()),
     ]  # fmt: skip
     return [*troubles, *(Case(code, look_at_server, fires, not_so) for code, fires, not_so in rows)]
 

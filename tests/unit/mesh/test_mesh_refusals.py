@@ -43,6 +43,21 @@ async def test_wrong_or_no_secret_is_refused_and_logged(
     assert "guess" not in caplog.text
 
 
+async def test_a_member_that_is_refused_is_remembered_and_no_stranger(start: Start) -> None:
+    a = await start(node("a", authorization=SECRET))
+    other = RouteCredentials("route", "another")
+    b = await start(node("b", route_to(a, credentials=other), authorization=other))
+    await until(lambda: a.counters.refused + b.counters.refused > 0)
+    assert a.refused_members == {} == b.refused_members
+    a.members = a.members._replace(knows=lambda peer: peer == b.me.peer_id)
+    b.members = b.members._replace(knows=lambda peer: peer == a.me.peer_id)
+    await until(lambda: bool(a.refused_members or b.refused_members))
+    for mesh, peer_id in ((a, b.me.peer_id), (b, a.me.peer_id)):
+        for peer, (reason, at) in mesh.refused_members.items():
+            assert (peer, reason) == (peer_id, "authorization violation")
+            assert 0 <= mesh.clock.monotonic() - at < 60
+
+
 async def test_a_node_with_a_secret_does_not_join_an_open_one(start: Start) -> None:
     a = await start(node("a"))
     b = await start(node("b", route_to(a), authorization=SECRET))

@@ -573,6 +573,8 @@ def test_the_indexes_are_those_of_a_walk_over_all_streams(steps: list[tuple[str,
         machine = driver.machine
         by_peer = {peer: machine.assigned_to(peer) for peer in ("n1", "n2", "n3", "n4")}
         assert (by_peer, machine.misplaced, machine.restoring) == looked_through(machine)
+        for there in (machine.nodes.keys(), set(listed)):
+            assert machine.without(there) == {a.gid for a in machine.all_assignments() if there.isdisjoint(a.peers)}
         assert all(machine.replicas_on(peer) == len(found) for peer, found in by_peer.items())
     again = MetaMachine()
     again.restore(driver.machine.snapshot())

@@ -20,6 +20,7 @@ def test_what_is_dropped_leaves_nothing_behind() -> None:
     assert places.on("a") == {2, 3} and places.on("d") == {4} and places.on("x") == set()
     assert places.misplaced({"a", "b", "c"}) == {3, 4}
     assert places.misplaced({"c", "d"}) == {2, 3}
+    assert places.without({"c"}) == {3, 4} and places.without({"a", "d"}) == set() == Places().without({"a"})
     assert (places.leaders["a"], places.replicated["b"], places.replicated["d"]) == (2, 2, 0)
     assert (places.reserved["c", "file"], places.reserved["d", "file"]) == (10, 5)
     assert places.claimed["A", "file"] == 35

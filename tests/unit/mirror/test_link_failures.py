@@ -9,6 +9,7 @@ import pytest
 
 from jetcluster.mirror.link import ROOM_SECONDS
 from jetcluster.store.api import DamagedError
+from jetcluster.store.batch import Batch
 from jetcluster.stream.apply.sourced import Cursor
 from jetcluster.stream.log import commands
 from tests.unit.mirror.rig import MIRROR, SOURCE, Rig, begun
@@ -284,3 +285,22 @@ def test_own_messages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, rig: 
     rig.inform(5, created="2027-01-01T00:00:00Z")
     assert len(rig.damage) == 1
     assert "cannot be read" in rig.error
+
+
+def test_own_messages_that_cannot_be_read_while_nobody_answers_for_the_upstream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(sources=[{"name": "UP", "external": {"api": "$JS.hub.API"}}])
+    rig.store.append(Batch.of([b"s"], [], [b"restored from an archive"]), 1, 1)
+
+    def read(seqs: Any) -> Any:
+        raise DamagedError(1, 1)
+
+    monkeypatch.setattr(rig.store.reader, "read", read)
+    rig.links.begin()
+    _, _, reply = rig.asked("STREAM.INFO")
+    rig.bus.arrive(reply, reply, b"", b"NATS/1.0 503\r\n\r\n", b"")
+    assert len(rig.damage) == 1
+    assert "cannot be read" in rig.error
+    rig.run(1.0)
+    assert rig.count("STREAM.INFO") == 2, "it tries again, as the damage may be repaired"

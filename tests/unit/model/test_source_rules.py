@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from jetcluster.errors import ApiError
-from jetcluster.model.source_rules import check_links
+from jetcluster.model.source_rules import MAX_TRANSFORM_BYTES, check_links
 from jetcluster.model.stream import StreamConfig
+from jetcluster.model.stream_rules import MAX_NAME_CHARS
+from jetcluster.stream.log import bodies
+from jetcluster.stream.rules import link_key
 
 UP = {"name": "UP"}
 TWO = [{"src": "a.*", "dest": "x"}, {"src": "a.b", "dest": "y"}]
@@ -129,6 +132,22 @@ def test_republish_as_it_is_shown(fields: dict[str, Any], expected: dict[str, An
     check_links(config)
     assert config["republish"] == expected
     assert StreamConfig.from_object(config).normalised().to_wire() == config
+
+
+def test_the_transforms_of_a_source_fit_into_its_key() -> None:
+    def checked(count: int) -> dict[str, Any]:
+        transforms = [{"src": "\u00e4" * 10 + f".{n:05}", "dest": "b" * 13 + f".{n:05}"} for n in range(count)]
+        name = "\u00e4" * MAX_NAME_CHARS
+        source = {"name": name, "external": {"api": "x"}, "subject_transforms": transforms}
+        config = StreamConfig.from_object({"name": "S", "sources": [source]}).normalised().to_wire()
+        check_links(config)
+        return config
+
+    most = MAX_TRANSFORM_BYTES // 47
+    assert len(bodies.encode_sourced(link_key(checked(most)["sources"][0]), b"12345678", 0, 0, 0)) < 65_535
+    with pytest.raises(ApiError, match="too long") as caught:
+        checked(most + 1)
+    assert caught.value.err_code == 10052
 
 
 def test_thousands_of_sources_and_transforms_are_checked_quickly() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +17,13 @@ from jetcluster.mesh.peer_link import RouteTraffic
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED
+from jetcluster.model.stream import StreamConfig
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.journal.writer import DiskWaits
 from jetcluster.replica.replica_info import ReplicaInfos
 
+NO_LIMITS = {"max_memory": -1, "max_storage": -1, "max_streams": -1, "max_consumers": -1}
 CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3, "max_bytes": 1000}
 
 
@@ -94,7 +98,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
             me="AAAAAAAA",
             name="n1",
             cluster_name="c1",
-            mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
+            mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}, refused_members={}),
             raft=FakeRaft(clock, peers[1:]),
             catchup=SimpleNamespace(
                 missing=lambda gid, peer: None,
@@ -145,6 +149,28 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
     )
 
 
+def placed(nodes: Mapping[str, str], **streams: tuple[str, ...]) -> MetaMachine:
+    """The state of a meta group with these nodes (peer id: name), and streams of `$G` (name: their peers)."""
+    machine, commands = MetaMachine(), []
+    for peer, name in nodes.items():
+        commands.append({"kind": "node", "peer": peer, "name": name, "tags": [], "jetstream": True})
+    for name, peers in streams.items():
+        config = StreamConfig(name=name, subjects=[name], num_replicas=len(peers)).normalised().to_wire()
+        body = {
+            "account": "$G",
+            "config": config,
+            "peers": peers,
+            "leader": peers[0],
+            "created": 1,
+            "limits": NO_LIMITS,
+        }
+        commands.append({"kind": "stream_create", **body, "limits": NO_LIMITS})
+    for index, command in enumerate(commands, 1):
+        result, _ = machine.apply(index, 1, json.dumps({"request": str(index), **command}).encode())
+        assert "error" not in result, result
+    return machine
+
+
 def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
     options = Options(server_name="n1", host="127.0.0.1", http_port=-1)
     if jetstream is not None:
@@ -170,6 +196,7 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         leafnodes=None,
         operator=None,
         config_load_ns=0,
+        refused_reload=None,
         platform=SimpleNamespace(physical_memory=lambda: 1 << 40, files=os),
     )
     found.monitoring = SimpleNamespace(notes=LagNotes(found), parts={})  # type: ignore[arg-type]

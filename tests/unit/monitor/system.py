@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from jetcluster.monitor.start import load_answers
-from jetcluster.monitor.system.requests import SystemServices
+from jetcluster.monitor.system.requests import GROWING, SystemServices
 from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
 
@@ -37,8 +37,11 @@ class Asker:
         return (await self.next())[1]
 
     async def silent(self, subject: str, **options: Any) -> bool:
-        """True when this server does not answer; a request that it must answer goes behind it."""
+        """True when this server does not answer; a request that it must answer goes behind it, in the same queue."""
         self.bus.ask(subject.encode(), json.dumps(options).encode(), b"inbox")
+        if subject.rpartition(".")[2] in GROWING:
+            last = await self.ask("$SYS.REQ.SERVER.PING.SUBSZ")
+            return "num_subscriptions" in last.get("data", ()) and self.replies.empty()
         return set(await self.ask("$SYS.REQ.SERVER.PING.IDZ")) == {"name", "host", "id"} and self.replies.empty()
 
 

@@ -20,12 +20,14 @@ class Machine:
         self.streams = list(streams)
         self.listed = 0
         self.left_out: tuple[str, ...] = ()
-        self.misplaced: tuple[Any, ...] = ()
         self.nodes: dict[str, Any] = {}
 
     def assignments(self, account: str) -> list[Any]:
         self.listed += 1
         return self.streams
+
+    def without(self, there: Any) -> set[int]:
+        return set()
 
     def assigned_to(self, peer: str) -> list[Any]:
         return []

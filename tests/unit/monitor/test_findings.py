@@ -74,32 +74,23 @@ async def test_a_server_and_its_streams(node: Any) -> None:
 async def test_an_absent_member_is_the_clusters(node: Any) -> None:
     del node.jetstream.jetstream.network.mesh.peers["CCCCCCCC"]
     mesh = Mesh(n2=told("n2", absent=(Absent("n3", 7.0),), linked=("n1",), meta_leader="n1"))
+    refused = node.jetstream.jetstream.network.mesh.refused_members
+    refused |= {"CCCCCCCC": ("authorization violation", node.clock.monotonic()), "BBBBBBBB": ("no", 0.0)}
     answer = await findings(node, mesh).answer(cluster=True)
     assert answer["servers"] == ["n1", "n2"]
     found = codes(answer)
     assert "is absent" in found["JC101"]
+    (why,) = (one["why"] for one in answer["findings"] if one["code"] == "JC101")
+    assert why.startswith("It seems to run: n1 refuses it at the cluster port (authorization violation). ")
     assert "JC302" in found, "S is without a replica"
 
 
 async def test_a_stream_whose_servers_are_all_absent_is_told_by_nobody_else(node: Any) -> None:
     engine = node.jetstream.jetstream
 
-    def placed(name: str, *peers: str) -> SimpleNamespace:
-        return SimpleNamespace(account="$G", name=name, peers=peers)
-
-    streams = [
-        placed("AWAY", "CCCCCCCC"),
-        placed("HALF", "BBBBBBBB", "CCCCCCCC"),
-        placed("TWO", "DDDDDDDD", "CCCCCCCC"),
-    ]
-    nodes = dict(engine.known.machine.nodes) | {"DDDDDDDD": SimpleNamespace(name="n4", tags=())}
-    engine.known.machine.nodes = nodes
-    engine.meta.machine = SimpleNamespace(
-        nodes=nodes,
-        left_out=(),
-        misplaced=streams,
-        assigned_to=lambda peer: [one for one in streams if peer in one.peers],
-    )
+    names = {peer: one.name for peer, one in engine.known.machine.nodes.items()} | {"DDDDDDDD": "n4"}
+    streams = {"AWAY": ("CCCCCCCC",), "HALF": ("BBBBBBBB", "CCCCCCCC"), "TWO": ("DDDDDDDD", "CCCCCCCC")}
+    engine.meta.machine = engine.known.machine = fake_node.placed(names, **streams)
     del engine.network.mesh.peers["CCCCCCCC"]
 
     async def orphans(**of_n2: Any) -> list[str]:
@@ -115,12 +106,8 @@ async def test_a_stream_whose_servers_are_all_absent_is_told_by_nobody_else(node
 
 async def test_a_stream_that_went_with_a_store_is_told_by_nobody_else(node: Any) -> None:
     engine = node.jetstream.jetstream
-    gone, short = (SimpleNamespace(account="$G", name=name, peers=peers) for name, peers in
-                   (("GONE", ("former",)), ("SHORT", ("former", "BBBBBBBB"))))  # fmt: skip
-    nodes = dict(engine.known.machine.nodes)
-    engine.meta.machine = SimpleNamespace(
-        nodes=nodes, left_out=(), misplaced=[gone, short], assigned_to=lambda peer: []
-    )
+    names = {peer: one.name for peer, one in engine.known.machine.nodes.items()}
+    engine.meta.machine = fake_node.placed(names, GONE=("former",), SHORT=("former", "BBBBBBBB"))
     found = codes(await findings(node, Mesh(n2=told("n2", linked=("n1",)))).answer(cluster=True))
     assert found["JC324"] == "GONE is on no server any more: it stores and delivers nothing"
 

@@ -52,6 +52,25 @@ async def test_the_meta_leader_knows_the_replicas(node: Any) -> None:
     ]
 
 
+async def test_streams_of_which_no_server_tells(node: Any) -> None:
+    engine = node.jetstream.jetstream
+    names = {"AAAAAAAA": "n1", "BBBBBBBB": "n2", "CCCCCCCC": "n3"}
+    away = {f"AWAY{number:02}": ("CCCCCCCC",) for number in range(25)}
+    engine.meta.machine = fake_node.placed(names, S=("AAAAAAAA",), GONE=("former",), **away)
+    meta = ask(node)["meta_cluster"]
+    assert meta["lost"] == {"streams": 1, "first": [{"account": "$G", "name": "GONE", "servers": []}]}
+    assert "away" not in meta
+    del engine.network.mesh.peers["CCCCCCCC"]
+    for query, named in (({}, 20), ({"streams": "1"}, 25)):
+        found = ask(node, **query)["meta_cluster"]["away"]
+        assert (found["streams"], len(found["first"])) == (25, named)
+        assert found["first"][-1] == {"account": "$G", "name": f"AWAY{named - 1:02}", "servers": ["n3"]}
+    engine.meta.group.leader = None
+    assert ask(node)["meta_cluster"]["away"]["streams"] == 25, "any may tell while nobody leads"
+    engine.meta.group.leader = "BBBBBBBB"
+    assert "away" not in ask(node)["meta_cluster"]
+
+
 async def test_streams_in_detail(node: Any) -> None:
     found = ask(node, streams="1", config="1", raft="1")
     account = found["account_details"][0]

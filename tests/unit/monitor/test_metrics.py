@@ -223,6 +223,23 @@ async def test_survivors_tell_of_a_dead_server(node: Any) -> None:
     assert (await scrape(node))["jetcluster_peers_seen"].samples[0].value == 1
 
 
+async def test_streams_of_which_no_server_tells_are_counted(node: Any) -> None:
+    engine = node.jetstream.jetstream
+    streams = {"S": ("AAAAAAAA",), "GONE": ("former",), "AWAY": ("CCCCCCCC",), "PAIR": ("BBBBBBBB", "CCCCCCCC")}
+    engine.meta.machine = fake_node.placed({"AAAAAAAA": "n1", "BBBBBBBB": "n2", "CCCCCCCC": "n3"}, **streams)
+    names = "jetcluster_streams_lost", "jetcluster_streams_away"
+
+    async def counted() -> list[float]:
+        found = await scrape(node)
+        return [found[name].samples[0].value for name in names]
+
+    assert await counted() == [1, 0]
+    del engine.network.mesh.peers["CCCCCCCC"]
+    assert await counted() == [1, 1]
+    del engine.network.mesh.peers["BBBBBBBB"]
+    assert await counted() == [1, 2]
+
+
 async def test_a_retention_guard_has_metrics_where_there_is_one(node: Any) -> None:
     names = {"waiting_messages", "waiting_seconds", "refuses", "overrun_messages"}
     series = {f"jetstream_stream_guard_{name}" for name in names}

@@ -165,6 +165,37 @@ async def test_too_many_requests_at_once(server: Server, monkeypatch: pytest.Mon
     await running.stop()
 
 
+async def test_an_answer_that_takes_long_holds_up_no_short_one(system: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of very many consumers takes seconds, and whether the server is well must be known meanwhile."""
+    over, begun = asyncio.Event(), 0
+    most = requests.MAX_GROWING
+    answer = answers.SystemAnswers.answer
+
+    async def slow(self: answers.SystemAnswers, request: requests.SystemRequest) -> bytes:
+        nonlocal begun
+        if b"consumers" in request.body:
+            begun += 1
+            await over.wait()
+        return await answer(self, request)
+
+    monkeypatch.setattr(answers.SystemAnswers, "answer", slow)
+
+    def ask() -> None:
+        system.bus.ask(b"$SYS.REQ.SERVER.PING.JSZ", b'{"consumers": true}', b"inbox")
+
+    ask()
+    for kind in ("HEALTHZ", "VARZ", "IDZ", "STATSZ", "JSZ"):
+        assert "error" not in await system.ask(f"$SYS.REQ.SERVER.PING.{kind}")
+    for _ in range(most):
+        ask()
+    assert "error" not in await system.ask("$SYS.REQ.SERVER.PING.HEALTHZ")
+    assert begun == most, "one more waits"
+    over.set()
+    for _ in range(most + 1):
+        assert "streams" in (await system.next())[1]["data"]
+    assert begun == most + 1
+
+
 async def test_an_account_that_asks_too_much_does_not_hold_up_the_others(
     system: Asker, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from jetcluster.auth.resolver import UrlStore
+from jetcluster.auth.resolver import DirectoryStore, UrlStore
 from jetcluster.cli.streams import Wish, run_add, run_mirror
 from jetcluster.client.credentials import Credentials
 from jetcluster.client.servers import ServerOptions
@@ -346,6 +346,48 @@ async def test_an_account_is_looked_for_at_the_other_servers(tmp_path: Path, cas
             assert await two.monitoring.claims.ask_others(Key("account").public, 9, 0.1) == ""
 
 
+async def test_a_younger_jwt_that_comes_while_the_account_is_looked_for_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server still answers with the older one: what the younger one revokes stays revoked."""
+    case, asked, answer = Memory(), asyncio.Event(), asyncio.Event()
+    older, revoked = case.account.jwt, case.account.user()
+
+    async def ask_others(_node: Node, account: str, seconds: float) -> str:
+        asked.set()
+        await answer.wait()
+        return older
+
+    monkeypatch.setattr(Node, "_ask_others", ask_others)
+    async with running(tmp_path, directory(case, tmp_path)) as node:
+        first = asyncio.ensure_future(refused(node, revoked))
+        await asyncio.wait_for(asked.wait(), 20)
+        case.account.fields, case.account.claims = {"iat": 2}, {"revocations": {revoked.key.public: 5}}
+        assert (await update(node, case.account))["data"]["message"] == "jwt updated"
+        answer.set()
+        assert await first
+        assert await refused(node, revoked)
+        await log_in(node, case.account.user())
+
+
+async def test_servers_compare_their_jwts_again_after_the_disk_failed(
+    tmp_path: Path, case: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    def drop_old(_store: DirectoryStore, now: float) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 1:  # not at the start
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(DirectoryStore, "drop_old", drop_old)
+    async with running(tmp_path, directory(case, tmp_path, "interval: '10ms'")) as node:
+        bus, compared = node.server.account(node.options.system_account_name), []
+        bus.subscribe(b"$SYS.JETCLUSTER.CLAIMS.COMPARE", lambda *message: compared.append(message))
+        await eventually(lambda: tries > 2 and len(compared) > 2)
+
+
 class Web:
     """A web server with the JWTs of accounts."""
 
@@ -453,8 +495,6 @@ async def test_an_account_that_is_removed_may_come_back(tmp_path: Path, case: Me
 
 
 def test_the_directory_of_a_cache_forgets_what_was_used_least(tmp_path: Path) -> None:
-    from jetcluster.auth.resolver import DirectoryStore
-
     operator = Operator()
     accounts = [operator.account(name) for name in "abc"]
     store = DirectoryStore(ResolverOptions("cache", str(tmp_path), limit=2))

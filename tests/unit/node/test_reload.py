@@ -18,6 +18,8 @@ import pytest
 
 from jetcluster import logs
 from jetcluster.cli.merge import options_from
+from jetcluster.doctor.facts import ServerFacts
+from jetcluster.monitor.facts import server_facts
 from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 from jetcluster.node.process import reloading
@@ -139,6 +141,21 @@ async def test_values_that_are_read_when_they_count(tmp_path: Path) -> None:
             assert server_options(name) == value
             server.reload("")
             assert server_options(name) == before
+
+
+async def test_a_refused_reload_is_remembered_until_one_succeeds(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        node = server.node
+        assert node.refused_reload is None
+        server.write("no_such_field: 1\n")
+        assert (reason := node.reload("")).endswith('unknown field "no_such_field"')
+        refused = node.refused_reload
+        assert refused is not None and refused.reason == reason
+        facts = server_facts(node)
+        assert facts.refused_reload == (reason, pytest.approx(0.0, abs=60.0))
+        assert ServerFacts.from_dict(json.loads(json.dumps(facts.to_dict()))).refused_reload == facts.refused_reload
+        server.reload("")
+        assert node.refused_reload is None and server_facts(node).refused_reload is None
 
 
 async def test_limits_that_clients_feel_at_once(tmp_path: Path) -> None:

@@ -34,6 +34,10 @@ class FakeMesh:
         assert name == NOTICE
         self.receive = callback
 
+    def on_peers(self, up: Any, down: Any) -> None:
+        self.up = lambda peer: up(SimpleNamespace(peer_id=peer))
+        self.down = lambda peer: down(SimpleNamespace(peer_id=peer))
+
     def notify(self, peer: str | None, name: str, payload: bytes) -> None:
         self.sent.append(payload)
 
@@ -166,23 +170,63 @@ def test_what_other_nodes_lead_counts_until_they_say_otherwise() -> None:
             node.mesh.receive("n1", bad)
 
 
+def test_streams_of_a_node_that_is_gone_do_not_count_twice_once_others_lead_them() -> None:
+    node = Node(storage=1000)
+    node.mesh.receive("n2", b'[["A",false,0,900,60]]')  # 60 of them in streams that only n2 has
+    one = node.stream(280, copies=3, led=False)
+    assert node.taken(node.stream(), 10) == 10
+    node.mesh.down("n2")
+    node.mesh.down("n3")  # which never told anything
+    one.leading = True
+    node.room.tick()
+    assert node.taken(node.stream(), 1) == 0  # 60 elsewhere, 840 and 100 here
+    one.store.byte_count = 0
+    assert node.taken(node.stream(), 10) == 84
+
+
+def test_a_node_of_an_older_version_does_not_say_what_it_has_alone() -> None:
+    node = Node(storage=1000)
+    node.mesh.receive("n2", b'[["A",false,0,900]]')
+    node.mesh.down("n2")
+    assert node.taken(node.stream(), 10) == 10
+
+
+def test_a_node_that_comes_is_told_soon() -> None:
+    node = Node(storage=1000)
+    node.stream(5, copies=3)
+    node.room.tick()
+    node.mesh.up("n2")
+    node.room.tick()
+    assert len(node.mesh.sent) == 1
+    node.time.advance(TELL_SECONDS)
+    node.room.tick()
+    node.room.tick()
+    assert len(node.mesh.sent) == 2
+
+
 def test_other_nodes_are_sent_what_is_led_here() -> None:
     node = Node(storage=1000)
     stream = node.stream(5, copies=3)
+    alone = node.stream(4)
     node.stream(7, led=False)
     node.stream(9, account="B")
     node.room.tick()
     node.room.tick()
-    assert [json.loads(raw) for raw in node.mesh.sent] == [[["A", False, 0, 15]]]
+    assert [json.loads(raw) for raw in node.mesh.sent] == [[["A", False, 0, 19, 4]]]
     stream.store.byte_count = 6
     node.room.tick()
     assert len(node.mesh.sent) == 1  # not that often
     node.time.advance(TELL_SECONDS)
     node.room.tick()
-    assert json.loads(node.mesh.sent[-1]) == [["A", False, 0, 18]]
+    assert json.loads(node.mesh.sent[-1]) == [["A", False, 0, 22, 4]]
+    alone.leading = False
+    node.time.advance(TELL_SECONDS + WARN_SECONDS)
+    node.room.tick()
+    assert json.loads(node.mesh.sent[-1]) == [["A", False, 0, 18, 0]]
+    assert len(node.mesh.sent) == 3
     node.time.advance(TELL_SECONDS + WARN_SECONDS)
     node.room.tick()  # again without a change: a node may have come since
-    assert len(node.mesh.sent) == 3
+    assert len(node.mesh.sent) == 4
 
 
 def test_the_node_has_a_limit_for_what_it_holds() -> None:
@@ -272,7 +316,7 @@ def test_each_tier_has_a_limit_of_its_own() -> None:
     assert node.taken(node.stream(copies=5), 1) == 0, "there is no such tier"
     node.room.tick()
     rows = [list(row) for row in json.loads(node.mesh.sent[-1])]
-    assert sorted(rows) == [["A", False, 1, 1000], ["A", False, 3, 1500]]
+    assert sorted(rows) == [["A", False, 1, 1000, 1000], ["A", False, 3, 1500, 0]]
 
 
 def test_what_other_nodes_tell_of_a_tier() -> None:
@@ -298,7 +342,7 @@ def test_a_stream_that_gets_other_replicas_under_traffic_leaves_its_tier(before:
     node.room.tick([holding_of(stream)])
     assert node.room.led == {("A", False, before): 0, ("A", False, after): 600 * after}
     assert node.room.held[False] == 600
-    assert all(size >= 0 for _, _, size, _ in json.loads(node.mesh.sent[-1]))
+    assert all(min(sizes) >= 0 for _, _, _, *sizes in json.loads(node.mesh.sent[-1]))
     assert node.taken(node.stream(copies=before), 100) == 10, "the tier that it left has all its room again"
     assert node.taken(stream, 100) == 4, "and the one that it came to has what it brought with it less"
 
@@ -317,7 +361,7 @@ def test_an_account_that_gets_or_loses_tiers_is_counted_anew(before: dict[str, A
     assert node.room.led == {("A", False, 0 if before else 1): 850}
     node.time.advance(TELL_SECONDS)
     node.room.tick([])
-    assert json.loads(node.mesh.sent[-1]) == [["A", False, 0 if before else 1, 850]]
+    assert json.loads(node.mesh.sent[-1]) == [["A", False, 0 if before else 1, 850, 850]]
     assert node.taken(idle, 100) == 1
 
 

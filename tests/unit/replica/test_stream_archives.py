@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,7 @@ from jetcluster.replica.stream_archives import IDLE_SECONDS, MAX_OPEN, StreamArc
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules
-from testkit.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv, MemSnapshot
 from testkit.twins.time import ManualTime, SeededRng
 
 
@@ -23,15 +25,33 @@ class Budget:
         return at_once(steps)
 
 
+class PinnedKv(MemKv):
+    """Counts the views of the store that are still held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._views: weakref.WeakSet[MemSnapshot] = weakref.WeakSet()
+
+    def snapshot(self) -> MemSnapshot:
+        found = super().snapshot()
+        self._views.add(found)
+        return found
+
+    def views(self) -> int:
+        gc.collect()
+        return len(self._views)
+
+
 class Desk:
     def __init__(self) -> None:
-        self.time, kv = ManualTime(), MemKv()
+        self.time, kv = ManualTime(), PinnedKv()
+        self.views = kv.views
         store = BlockStore(kv, 1, memory=False)
         for n in range(20):
             store.append(Batch.of([b"s"], [b""], [SeededRng(n).token(100_000)]), n + 1, n + 1)
         kv.commit()
         budget: Any = Budget()
-        self.archives = StreamArchives(kv, self.time, SeededRng(1), budget)
+        self.archives = StreamArchives(kv, self.time, self.time, SeededRng(1), budget)
         self.leads = True
         self.replica = self.replica_of(store, 1)
         self.other = self.replica_of(store, 2)
@@ -103,3 +123,16 @@ async def test_there_are_not_too_many_and_those_that_nobody_reads_make_room() ->
     assert await desk.piece(keys[0], 2)
     with pytest.raises(ApiError, match="another leader"):
         await desk.piece(keys[1], 1)
+
+
+async def test_one_that_nobody_reads_any_more_pins_no_view_of_the_store() -> None:
+    desk = Desk()
+    left, read = await desk.open(), await desk.open()
+    await desk.piece(left, 1)
+    for number in range(1, 4):
+        desk.time.advance(IDLE_SECONDS)  # the node of its client died, or asks the next leader
+        await desk.piece(read, number)
+    assert desk.views() == 1
+    desk.time.advance(3 * IDLE_SECONDS)
+    assert desk.views() == 0
+    assert await desk.piece(await desk.open(), 1)

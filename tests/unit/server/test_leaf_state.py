@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import ssl
 from pathlib import Path
 
@@ -132,3 +134,38 @@ def test_contexts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="X509 certificate/key pair"):
         tls.renew()
     assert (tls.accepting, tls.connecting(own)) == before
+
+
+async def test_an_address_that_is_none_does_not_end_the_attempts_at_a_hub() -> None:
+    """A hub tells them in INFO: as an operator there wrote them, or as somebody there likes."""
+    came = 0
+    often = asyncio.Event()
+
+    async def hub(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal came
+        came += 1
+        if came == 3:
+            often.set()
+        told = ["a..b:7422", "h:port", "[::1", f"{'a' * 70}:7422", "h:99999999", "h:-1", ":7422"]
+        info = {"server_id": "NHUB", "server_name": "H", "leafnode_urls": told, "info_on_connect": True}
+        writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
+        await reader.readline()
+        writer.close()
+
+    async with await asyncio.start_server(hub, "127.0.0.1", 0) as port:
+        where = port.sockets[0].getsockname()[1]
+        remote = LeafRemoteOptions(urls=[f"nats-leaf://127.0.0.1:{where}"])
+        rig = LeafRig(leafnodes=LeafOptions(remotes=[remote], reconnect=0.01))
+        await rig.leafnodes.start()
+        flushing = asyncio.ensure_future(_flushing(rig))
+        try:
+            await asyncio.wait_for(often.wait(), 60)
+        finally:
+            flushing.cancel()
+            await rig.leafnodes.stop()
+
+
+async def _flushing(rig: LeafRig) -> None:
+    while True:
+        rig.rig.time.advance(0)
+        await asyncio.sleep(0.01)

@@ -16,6 +16,7 @@ from jetcluster.client.reply import ConnectionLostError, RequestTimeoutError, ma
 from jetcluster.errors import ApiError, by_code
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.parser import Parser
+from jetcluster.protocol.subjects import matches
 from jetcluster.spark import fence_writer, publish
 from jetcluster.spark.fence import FenceError, read_last
 from jetcluster.spark.fence_writer import FenceWriter
@@ -38,8 +39,8 @@ class Stream:
         self.expected = 0
         self._answers: list[tuple[bytes, bytes]] = []
         self._gathers: dict[bytes, Gather] = {}
-        self._fate = fate or random.Random(0)
-        self._trouble = trouble
+        self.fate = fate or random.Random(0)
+        self.trouble = trouble
 
     # Link
 
@@ -60,13 +61,19 @@ class Stream:
         if subject.startswith("STREAM.INFO."):
             last = self._before if self._happens() else len(self.stored)  # of a leader that does not know it is none
             return {"state": {"last_seq": last}}
-        seq = body["seq"]
+        if "last_by_subj" in body:
+            seq = self.last_within(body["last_by_subj"].encode())
+            if not seq:
+                raise by_code(10037)
+        else:
+            seq = body["seq"]
         self._hidden = not self._hidden and self._happens()  # by a leader of old, once
         if seq in self.removed or self._hidden:
             raise by_code(10037)
         subject_of, block, payload = self.stored[seq - 1]
         return {
             "message": {
+                "seq": seq,
                 "subject": subject_of.decode(),
                 "hdrs": base64.b64encode(block).decode(),
                 "data": base64.b64encode(payload).decode(),
@@ -120,19 +127,31 @@ class Stream:
                 return b""
             self.stage.pop(batch)
         self.commits += 1
-        expected = header_block.get(staged[0][1], b"Nats-Expected-Last-Sequence")
-        if int(expected or 0) != len(self.stored):
-            return _error(10071, seq=len(self.stored))
+        within = header_block.get(staged[0][1], b"Nats-Expected-Last-Subject-Sequence-Subject")
+        if within is not None:
+            expected, last = (
+                header_block.get(staged[0][1], b"Nats-Expected-Last-Subject-Sequence"),
+                self.last_within(within),
+            )
+        else:
+            expected, last = header_block.get(staged[0][1], b"Nats-Expected-Last-Sequence"), len(self.stored)
+        if int(expected or 0) != last:
+            return _error(10071, seq=last)
         self._before = len(self.stored)
         self.stored += staged
         return json.dumps({"stream": "S", "seq": len(self.stored)}).encode()
 
+    def last_within(self, subject_filter: bytes) -> int:
+        """The sequence of the last message that a filter matches; 0 for none."""
+        places = (at for at in range(len(self.stored), 0, -1) if matches(self.stored[at - 1][0], subject_filter))
+        return next(places, 0)
+
     def _happens(self) -> bool:
-        return self._fate.random() < self._trouble
+        return self.fate.random() < self.trouble
 
     def _fail(self) -> None:
         if self._happens():
-            raise self._fate.choice([ConnectionLostError("lost"), RequestTimeoutError("silence")])
+            raise self.fate.choice([ConnectionLostError("lost"), RequestTimeoutError("silence")])
 
 
 def _error(code: int, **fields: object) -> bytes:

@@ -21,6 +21,7 @@ def test_defaults_and_any_case() -> None:
     assert parse().idempotence == "msgid"
     found = parse(ATOMICBATCH="10", idempotence="FENCE", jobId="a", retryHorizon="90s", startAfter="7")
     assert (found.atomic_batch, found.idempotence, found.retry_horizon, found.start_after) == (10, "fence", 90.0, 7)
+    assert parse(idempotence="fence", fenceSubjects="a.0.>, a.1.>").fence_subjects == ("a.0.>", "a.1.>")
     assert parse(checkpointLocation="/x").start_after is None
 
 
@@ -36,6 +37,10 @@ def test_defaults_and_any_case() -> None:
         ({"subject": "a.*"}, "not one that can be published to"),
         ({"retryHorizon": "soon"}, "retryHorizon is a duration"),
         ({"password": "x"}, "no secret"),
+        ({"fenceSubjects": "a.>"}, "fenceSubjects are for idempotence=fence"),
+        ({"idempotence": "fence", "fenceSubjects": "a..b"}, "'a..b' is no filter"),
+        ({"idempotence": "fence", "fenceSubjects": "a.*.c, a.b.>"}, "a subject may be of a.\\*.c and of a.b.>"),
+        ({"idempotence": "fence", "fenceSubjects": ",".join(f"a.{n}" for n in range(257))}, "at most 256, not 257"),
     ],
 )
 def test_options(more: dict[str, str], says: str) -> None:

@@ -314,8 +314,11 @@ def test_a_new_leader_goes_on_with_a_job_and_a_refused_piece_is_proposed_again()
     leader.duties.begin()
     leader.accepting = False
     assert leader.tick(0) == []
+    assert leader.duties.rest() == 0, "nothing else would wake an idle stream"
     leader.accepting = True
-    assert leader.tick(0) == [commands.CONTINUE]
+    leader.duties.tick()
+    assert leader.duties.rest() == inf
+    assert leader.apply() == [commands.CONTINUE]
     leader.duties.end()
     leader.soon.pop()()
     assert leader.tick(0) == []

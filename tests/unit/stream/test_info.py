@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.stream.read import msg_get
 from jetcluster.stream.read.msg_get import SubjectsPage
@@ -77,3 +78,33 @@ def test_subjects_are_counted_in_steps() -> None:
     store = filled()
     store.slices.step = 1
     assert len(list(msg_get.subjects_page(store, b">"))) == 2
+
+
+@pytest.mark.parametrize("step", [1, 2, 1000])
+def test_a_page_of_long_subjects_has_fewer_and_says_so(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    store = NaiveStore()
+    names = [b"a" * 40, b"b" * 200, b"c" * 60, b"d" * 10, b'"\xff' * 20]
+    store.append(Batch.of(names, [], [b"x"] * 5), 1, T0)
+    store.slices.step = step
+    monkeypatch.setattr(msg_get, "SUBJECTS_BYTES", 2 * 16 + 2 * 2 + 100)
+    found: dict[str, int] = {}
+    limits = []
+    while len(found) < 5:
+        subjects, (total, offset, limit) = page(store, b">", len(found))
+        assert (total, offset, min(limit, 5 - offset)) == (5, len(found), len(subjects))
+        found |= subjects
+        limits.append(len(subjects))
+    assert limits == [1, 1, 1, 2] and found == dict.fromkeys([name.decode(errors="replace") for name in names], 1)
+
+
+def test_a_list_of_deleted_sequences_that_fits_into_no_answer_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = filled()
+    store.delete(2)
+    monkeypatch.setattr(msg_get, "MAX_DELETED_BYTES", 2)
+    msg_get.check_deleted(store)
+    store.delete(3)
+    with pytest.raises(ApiError) as refused:
+        msg_get.check_deleted(store)
+    assert refused.value.err_code == 10023

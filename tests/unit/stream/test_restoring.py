@@ -105,6 +105,25 @@ def test_ttls_hold_again(stream: Stream) -> None:
     assert [message.seq for message in stream.messages()] == [3, 4, 5]
 
 
+def test_a_ttl_that_ends_meanwhile_leaves_its_marker_afterwards() -> None:
+    """The archive may hold a newer message of the subject, and rules of markers are not in force yet."""
+    config = {**CONFIG, "allow_rollup_hdrs": True, "subject_delete_marker_ttl": 60 * SECOND}
+    stream = Stream({**config, "restoring": True})
+    stream.restore(MESSAGES)
+    assert stream.machine.next_expiry is None
+    stream.apply(commands.encode_restore_end(1, 9, 500))
+    assert stream.machine.next_expiry is None
+    stream.apply(commands.encode_update_config(20 * SECOND, config, 2))
+    assert [(message.seq, message.subject) for message in stream.messages()[:3]] == [
+        (3, b"s.a"),
+        (4, b"s.b"),
+        (5, b"s.a"),
+    ]
+    (marker,) = stream.messages()[3:]
+    assert (marker.seq, marker.subject) == (10, b"s.c") and b"Nats-Marker-Reason: MaxAge" in marker.headers
+    assert stream.machine.next_expiry is not None, "that of the marker"
+
+
 def test_limits_hold_when_it_is_done(stream: Stream) -> None:
     stream.restore(MESSAGES)
     assert stream.store.messages == 4

@@ -9,6 +9,7 @@ from typing import Any
 from testkit.sim.session import ApiError, Msg, NoResponders, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.machine_faults import start
 
 SPREAD = 1.5
 """Seconds until all servers know of a subscription, and until the last message has come."""
@@ -31,7 +32,8 @@ class AccountExam(Exam):
         if any(server.sync_interval for server in self.deployment.servers.values()):
             return
         parts = [
-            self._apart, self._limits, self._imports, self._permissions, self._responses, self._servers, self._purge
+            self._apart, self._limits, self._imports, self._permissions, self._responses, self._servers, self._purge,
+            self._safe,
         ]  # fmt: skip
         await self.examine(parts, 6)
 
@@ -173,12 +175,39 @@ class AccountExam(Exam):
             return True
         return False
 
-    async def _all(self, system: Session, subject: str) -> dict[str, Any]:
+    async def _safe(self, session: Session) -> None:
+        """Who asks whether a server may be restarted is told so, and is told not to while another one is away."""
+        await self.create(session, "SAFE", subjects=["safe"], num_replicas=3)
+        voters = await self.ask(session, "STREAM.INFO.SAFE")
+        names = [voters["cluster"]["leader"], *(one["name"] for one in voters["cluster"]["replicas"])]
+        system = await self.session("system", *self.rng.sample(names, 1), user="sys")
+        await self.until("all may be restarted", lambda: self._may_restart(system, names, "ok"), 20.0)
+        info = system.info["server_name"]
+        away = self.deployment.machines[self.rng.choice([name for name in names if name != info])]
+        self.deployment.off.add(away.name)
+        away.kill()
+        left = [name for name in names if name != away.name]
+        try:
+            await self.until("none may be restarted", lambda: self._may_restart(system, left, "unavailable"), 20.0)
+        finally:
+            self.deployment.off.discard(away.name)
+            start(away)
+        await self.until("all may be restarted again", lambda: self._may_restart(system, names, "ok"), 40.0)
+        await self.ask(session, "STREAM.DELETE.SAFE")
+        await system.close()
+
+    async def _may_restart(self, system: Session, names: list[str], wanted: str) -> bool:
+        """Whether these servers say so."""
+        told = await self._all(system, "$SYS.REQ.SERVER.PING.HEALTHZ", {"safe-to-restart": True})
+        self.note(f"safe to restart: {told}")
+        return all(told.get(name, {}).get("status") == wanted for name in names)
+
+    async def _all(self, system: Session, subject: str, body: Any = None) -> dict[str, Any]:
         """Answers of all servers, by name."""
         got: list[Msg] = []
         inbox = system.new_inbox()
         sid = system.subscribe(inbox, got.append)
-        system.publish(subject, b"", inbox)
+        system.publish(subject, json.dumps(body).encode() if body else b"", inbox)
         await self._spread(system)
         system.unsubscribe(sid)
         answers = [json.loads(msg.payload) for msg in got if not msg.status]

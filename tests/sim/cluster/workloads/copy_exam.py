@@ -59,6 +59,18 @@ class CopyExam(Exam):
         self.equal("sequences", sorted(found), [at + 1 for at, one in enumerate(texts) if at >= 2 and one in wanted])
         await self.ask(session, "STREAM.MSG.DELETE.UP", {"seq": 1})
         self.equal("what follows", len(await self.contents(session, "FILTERED")), len(wanted))
+        await self._mirror_of_nothing(session, len(subjects))
+
+    async def _mirror_of_nothing(self, session: Session, last: int) -> None:
+        """A mirror begins where its upstream is, also where that has no message any more."""
+        await self.ask(session, "STREAM.PURGE.UP")
+        await self.create(session, "EMPTY", mirror={"name": "UP"}, num_replicas=1)
+
+        async def is_so() -> bool:
+            state = (await self.ask(session, "STREAM.INFO.EMPTY"))["state"]
+            return (state["messages"], state["first_seq"], state["last_seq"]) == (0, last + 1, last)
+
+        await self.until(f"a mirror of an empty stream is at {last}", is_so, COMES)
 
     async def _sources(self, session: Session) -> None:
         await self.fill(session, "SA", ["sa.1", "sa.2", "sb.1"], subjects=["sa.*", "sb.*"], num_replicas=self._size())

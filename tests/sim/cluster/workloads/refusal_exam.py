@@ -65,6 +65,8 @@ REQUESTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (f"STREAM.PURGE.{OTHER}", ("filter", "seq", "keep")),
     (f"STREAM.MSG.DELETE.{OTHER}", ("seq", "no_erase")),
     (f"STREAM.PEER.REMOVE.{OTHER}", ("peer",)),
+    (f"STREAM.PEER.EVACUATE.{OTHER}", ("peer",)),
+    (f"CONSUMER.PEER.EVACUATE.{STREAM}.two", ("peer",)),
     (f"STREAM.LEADER.STEPDOWN.{OTHER}", ("placement",)),
     (f"STREAM.SNAPSHOT.{OTHER}", ("deliver_subject", "chunk_size", "window_size", "no_consumers", "jsck")),
     (f"STREAM.RESTORE.{NEW}", ("config", "state", "deliver_subject")),

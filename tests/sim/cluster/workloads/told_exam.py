@@ -23,6 +23,8 @@ LACKS = 4
 KNOWN = 1.5
 """Seconds until all servers know who listens."""
 ACCOUNTS = ("APP", "$G")
+HEARD = 260
+"""Subjects; more than a leader subscribes to at once."""
 FIELDS = ("memory", "storage", "reserved_memory", "reserved_storage", "streams", "consumers")
 
 
@@ -33,7 +35,7 @@ class ToldExam(Exam):
         "each change of a stream or consumer is told once, to whom it concerns, and each request of the API is audited",
         "$JS.API.INFO counts what the account has stored and reserved, its streams, consumers, requests and errors",
         "STREAM.INFO says who is offline or lags, and an account's use counts what is away",
-        "servers know who is there and who listens at each of them, also while one is away",
+        "servers know who is there and who listens at each of them, and new streams go elsewhere while one is away",
     )
 
     async def check(self) -> None:
@@ -99,7 +101,9 @@ class ToldExam(Exam):
         return msg.subject, told["type"], told.get("action", ""), told.get("client", {}).get("acc") in ACCOUNTS
 
     async def _counted(self, session: Session) -> None:
-        """Requests of the account to this server, and those that were refused."""
+        """Requests of the account to one server, and those that were refused. Behind one without JetStream it would be
+        another one each time."""
+        session = await self.session("counted", self.rng.choice(self.members))
         before = (await session.api("INFO"))["api"]
         await self._refused(session, "STREAM.INFO.NOWHERE")
         await session.api("STREAM.NAMES")
@@ -185,13 +189,17 @@ class ToldExam(Exam):
             self.equal("a server that is away", (gone["current"], gone.get("lag", 0) >= LACKS), (False, True))
             await self._agrees(other, "while one is away")
             await self._known("while one is away")
+            new = [f"{AWAY}{at}" for at in range(len(self.members) + 1)]  # more than one on each server that is there
+            for name in new:
+                await self.create(other, name, subjects=[name], num_replicas=1)
         finally:
             self.deployment.off.discard(follower)
             start(machine)
         await self._replica(
             other, follower, lambda one: one["current"] and not one.get("offline") and not one.get("lag")
         )
-        await self.ask(other, f"STREAM.DELETE.{AWAY}")
+        for name in (AWAY, *new):
+            await self.ask(other, f"STREAM.DELETE.{name}")
         await other.close()
         self.count("was away")
 
@@ -243,7 +251,8 @@ class ToldExam(Exam):
 
     async def _expectations(self, session: Session) -> None:
         """Of the last message of other subjects than its own, with wildcards too."""
-        await self.create(session, STREAM, subjects=["told.>"], num_replicas=self.rng.choice([1, 3]))
+        config = {"name": STREAM, "subjects": ["told.>"], "num_replicas": self.rng.choice([1, 3])}
+        await self.create(session, STREAM, **{key: value for key, value in config.items() if key != "name"})
         for subject in ("told.a.x", "told.b.x", "told.a.y"):
             await self.store(session, subject, subject)
         rows = [("told.a.*", 3, 0), ("told.b.x", 3, 10071), ("told.b.x", 2, 0), ("told.a.x", 0, 10071),
@@ -252,7 +261,14 @@ class ToldExam(Exam):
             field = "Nats-Expected-Last-Subject-Sequence"
             headers = {field: str(seq), f"{field}-Subject": expected}
             self.equal(f"{expected} at {seq}", await self._put(session, headers), code)
+        await self._heard(session, config)
         await self.ask(session, f"STREAM.DELETE.{STREAM}")
+
+    async def _heard(self, session: Session, config: dict[str, Any]) -> None:
+        """Once a stream has new subjects, by the answer, it hears all of them: not the first ones only."""
+        new = [f"heard.{at:03}" for at in range(HEARD)]
+        await self.ask(session, f"STREAM.UPDATE.{STREAM}", config | {"subjects": ["told.>", *new]})
+        await session.js_publish(new[-1], b"")  # at once, and once: nobody asks for it again
 
     async def _put(self, session: Session, headers: dict[str, str]) -> int:
         """The code of the error; 0 for none."""

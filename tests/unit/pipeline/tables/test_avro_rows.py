@@ -198,3 +198,23 @@ def test_no_payload_stops_the_job(payloads: list[bytes], at: int, byte: int) -> 
     assert sorted([*parsed.good, *parsed.dead]) == list(range(len(payloads) + 2))
     assert parsed.good[-1] == len(payloads) + 1
     pa.table(parsed.columns, names=list("abcdefghi")).to_pylist()
+
+
+def test_a_payload_of_ten_megabytes() -> None:
+    text = record(("a", "string"), ("b", "bytes"), ("c", {"type": "array", "items": "int"}))
+    large = written(text, {"a": "x" * 5_000_000, "b": b"y" * 5_000_000, "c": [7] * 900_000})
+    parsed = parse([large, large[:-1]], text)
+    assert (parsed.good, parsed.dead) == ([0], [1])
+    assert (len(parsed.columns[0][0].as_py()), len(parsed.columns[2][0])) == (5_000_000, 900_000)
+
+
+def test_a_symbol_that_the_newer_enum_has_not() -> None:
+    old: Any = {"type": "enum", "name": "E", "symbols": ["NEW", "OLD", "LOST"]}
+    new = old | {"symbols": ["NEW", "OLD"]}
+    first, last = record(("x", old)), record(("x", new), ("y", ["null", "int"], None))
+    payloads = [written(first, {"x": one}, marked=True) for one in ("OLD", "LOST", "NEW")]
+    parsed = parse(payloads, first, last)
+    assert (parsed.columns[0].to_pylist(), parsed.dead) == (["OLD", "NEW"], [1])
+    assert parsed.why[0].startswith("it is no shop.Order: SchemaResolutionError"), parsed.why
+    lenient = record(("x", new | {"default": "NEW"}), ("y", ["null", "int"], None))
+    assert parse(payloads, first, lenient).columns[0].to_pylist() == ["OLD", "NEW", "NEW"]

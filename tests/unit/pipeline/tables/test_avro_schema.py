@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ pytest.importorskip("fastavro")
 
 from jetcluster.pipeline.result import UsageError
 from jetcluster.pipeline.tables.avro_schema import load
-from tests.unit.pipeline.tables.test_avro_rows import FIXED, NOON, ONE, UTC, logical, parse, record, written
+from tests.unit.pipeline.tables.test_avro_rows import ALL, FIXED, NOON, ONE, UTC, logical, parse, record, written
 
 RECURSIVE = record(("next", ["null", "shop.Order"]))
 EMPTY = {"type": "record", "name": "Z", "fields": [{"name": "n", "type": "null"}]}
@@ -32,6 +35,8 @@ EMPTY = {"type": "record", "name": "Z", "fields": [{"name": "n", "type": "null"}
         (record(("z", EMPTY), ("x", {"type": "array", "items": "Z"})), r"Order.x: an array of items without bytes"),
         (record(("x", {"type": "array", "items": FIXED | {"size": 0}})), r"Order.x: an array of items without bytes"),
         (record(("x", {"type": "map", "values": "null"})), r"Order.x: a map of nulls"),
+        (record(("x", FIXED | {"size": "4"})), r"Order.x: the size of a fixed type is a number of bytes, not '4'"),
+        (record(("x", FIXED | {"size": -4})), r"Order.x: the size of a fixed type"),
         (record(("x", logical("bytes", "decimal", precision=39))), r"decimal"),
         (record(("x", "null")), "no fields that can be columns"),
         (record(("a", "int"), ("A", "int")), "A cannot be a column: there is one of that name"),
@@ -81,3 +86,37 @@ def test_the_fingerprint_is_that_of_the_specification() -> None:
     for byte in canonical:
         mark = (mark >> 8) ^ table[(mark ^ byte) & 0xFF]
     assert load(text).fingerprint == mark.to_bytes(8, "little")
+
+
+WORDS = [
+    '"null"',
+    '"int"',
+    '"record"',
+    "[]",
+    "{}",
+    "null",
+    "1e400",
+    "-1",
+    '"decimal"',
+    '"x.y"',
+    "true",
+    '"fixed"',
+    '""',
+]
+
+
+def test_any_text_is_a_schema_or_is_refused() -> None:
+    """Schemas of which some words are others: those that are taken can read, and no payload stops the job."""
+    fields: Any = json.loads(ALL)["fields"]
+    words = re.findall(r'"[^"]*"|[{}\[\],:]|[^\s{}\[\],:"]+', record(*[(one["name"], one["type"]) for one in fields]))
+    taken = 0
+    for seed in range(1500):
+        dice = random.Random(seed)
+        text = list(words)
+        for _ in range(dice.randrange(1, 4)):
+            at = dice.randrange(len(text))
+            text[at] = dice.choice([*WORDS, text[dice.randrange(len(text))], ""])
+        with contextlib.suppress(UsageError):
+            assert sum(map(len, parse([b"", b"\x02" * 50, b"\xff" * 50], "".join(text))[1:3])) == 3
+            taken += 1
+    assert taken > 20

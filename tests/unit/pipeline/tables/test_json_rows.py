@@ -213,3 +213,12 @@ def test_no_payload_stops_the_job(values: list[str], kind: Any, infer: bool) -> 
 def test_types_that_json_has_not() -> None:
     with pytest.raises(UsageError, match="not parsed to columns of time64"):
         JsonRows(pa.struct([("x", pa.time64("us"))]), infer=False)
+
+
+def test_a_small_payload_of_many_objects_of_many_columns_is_a_dead_letter() -> None:
+    wide = pa.struct([(f"f{n}", pa.string()) for n in range(50)])
+    columns = pa.struct([("x", pa.list_(wide)), ("y", pa.map_(pa.string(), wide))])
+    good = b'{"x": [' + b"{}," * 19_000 + b"{}]}"
+    by_key = json.dumps({"y": {f"{n}": {} for n in range(20_000)}}).encode()
+    parsed = parse(columns, b'{"x": [' + b"{}," * 20_000 + b"{}]}", good, by_key)
+    assert (parsed.good, parsed.why) == ([1], ["it would be more than 1,000,000 values"] * 2)

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from jetcluster.pipeline.result import UsageError
-from jetcluster.pipeline.tables.payload import MisfitError, SchemaRows, check_columns
+from jetcluster.pipeline.tables import payload
+from jetcluster.pipeline.tables.payload import Chunks, MisfitError, SchemaRows, ValueRoom, check_columns
 
 MANY = pa.struct([(f"f{n}", pa.int8()) for n in range(1000)])
 BYTE = pa.struct([("x", pa.int8())])
@@ -55,3 +56,23 @@ def test_fields_that_cannot_be_columns(columns: Any, why: str) -> None:
 
 def test_names_of_the_table_are_taken_at_the_top_only() -> None:
     check_columns(pa.struct([("s", pa.struct([("_seq", pa.int8())]))]), ("_seq",))
+
+
+@pytest.mark.parametrize("most", [1, 4, 5, 100])
+def test_rows_become_columns_before_they_are_many_values(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload, "MAX_VALUES", most)
+    chunks = Chunks(pa.struct([("x", pa.int8()), ("y", pa.list_(pa.string()))]))
+    for n in range(10):
+        chunks.add(n, {"x": 300 if n in (3, 8) else n, "y": [str(n)] * n}, n)
+    numbers, texts = chunks.arrays()
+    good = [n for n in range(10) if n not in (3, 8)]
+    assert (chunks.places, sorted(chunks.faults)) == (good, [3, 8])
+    assert (numbers.to_pylist(), texts.to_pylist()) == (good, [[str(n)] * n for n in good])
+    assert [column.to_pylist() for column in Chunks(BYTE).arrays()] == [[]]
+
+
+def test_a_payload_has_room_for_so_many_values() -> None:
+    room = ValueRoom()
+    room.take(payload.MAX_VALUES)
+    with pytest.raises(MisfitError, match="it would be more than 1,000,000 values"):
+        room.take(1)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import pickle
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -168,6 +170,27 @@ def test_schemas_that_are_refused(there: Any, why: str) -> None:
         parse(there)
 
 
+def test_any_bytes_are_descriptors_or_are_refused() -> None:
+    """Descriptors with some bytes changed: those that are taken can read, and no payload stops the job."""
+    taken, begin = 0, ALL.descriptors.rindex(b"shop.proto")
+    for seed in range(3000):
+        dice = random.Random(seed)
+        data = bytearray(ALL.descriptors)
+        for _ in range(dice.randrange(1, 4)):
+            data[dice.randrange(begin, len(data))] = dice.randrange(256)
+        with contextlib.suppress(UsageError):
+            found = parse(ProtobufFormat(bytes(data), "shop.Order"), GOOD, b"", GOOD[:20])
+            assert len(found.good) + len(found.dead) == 3
+            taken += 1
+    assert taken > 20
+
+
+def test_a_map_without_values_is_refused() -> None:
+    entry = message("ByEntry", field("key", "string"), field("worth", "string"), **ENTRY)
+    with pytest.raises(UsageError, match=r"shop\.Order\.x is a map without keys or values"):
+        parse(form(many("x", ".shop.ByEntry"), more=[entry]))
+
+
 def test_imports_that_are_missing_are_told() -> None:
     from google.protobuf import descriptor_pb2
 
@@ -207,3 +230,22 @@ def test_no_payload_stops_the_job(payloads: list[bytes], at: int, byte: int) -> 
     assert sorted([*parsed.good, *parsed.dead]) == list(range(len(payloads) + 2))
     assert parsed.good[-1] == len(payloads) + 1
     pa.table(parsed.columns, names=list("abcdefghij")).to_pylist()
+
+
+def test_a_small_message_of_many_objects_of_many_columns_is_a_dead_letter() -> None:
+    """Two bytes are an object with 50 columns: made into Python's, these 200 kB would be 240 MB."""
+    wide = message("Wide", *[field(f"f{n}", "string") for n in range(50)])
+    there = form(many("x", ".shop.Wide"), more=[wide])
+    parsed = parse(there, b"\x0a\x00" * 100_000, b"\x0a\x00" * 19_000)
+    assert (parsed.good, parsed.why) == ([1], ["it would be more than 1,000,000 values"])
+    by = message("ByEntry", field("key", "string"), field("value", ".shop.Wide"), **ENTRY)
+    entries = b"".join(b"\x0a\x06\x0a\x04%04x" % n for n in range(20_000))
+    assert parse(form(many("x", ".shop.ByEntry"), more=[wide, by]), entries).dead == [0]
+
+
+def test_a_payload_of_ten_megabytes() -> None:
+    there = form(field("a", "string"), field("b", "bytes"), many("c", "sint32"))
+    large = there.type(a="x" * 5_000_000, b=b"y" * 5_000_000, c=[7] * 900_000).SerializeToString()
+    parsed = parse(there, large, large[:-1], GOOD)
+    assert (parsed.good[0], len(parsed.columns[0][0].as_py()), len(parsed.columns[2][0])) == (0, 5_000_000, 900_000)
+    assert parsed.dead[0] == 1

@@ -1,0 +1,71 @@
+"""What holds at every moment is noticed where it does not, also what fails no client."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import attrgetter
+from types import SimpleNamespace
+
+import pytest
+
+from jetcluster.raft.api import Role
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.session import Session
+from tests.sim.cluster.invariants import Invariants, replicas
+
+pytestmark = pytest.mark.sim
+
+
+def test_a_server_is_emptied_until_somebody_puts_it_back(deployment: Deployment) -> None:
+    nodes = attrgetter("node.jetstream.jetstream.meta.machine._nodes")(deployment.machines["n1"])
+    peer, node = next(iter(nodes.items()))
+    invariants = Invariants(deployment)
+    nodes[peer] = replace(node, draining=True)
+    invariants.look()
+    nodes[peer] = node
+    deployment.put_back.add(peer)
+    invariants.look()
+    nodes[peer] = replace(node, draining=True)
+    invariants.look()
+    nodes[peer] = node
+    deployment.put_back.clear()
+    with pytest.raises(Violation, match="is not emptied any more"):
+        invariants.look()
+
+
+def test_a_whole_frame_and_a_call_that_wait_are_noticed(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    mesh = attrgetter("node.jetstream.jetstream.network.mesh")(machine)
+    reader = attrgetter("_reader")(next(iter(mesh.links.values())))
+    reader.feed(b"\0\0")
+    Invariants(deployment).look()
+    setattr(reader, "_need", 2)  # noqa: B010
+    with pytest.raises(Violation, match=r"a whole frame of .* waits for more"):
+        Invariants(deployment).look()
+    attrgetter("_chunks")(reader).clear()
+    attrgetter("_rpc._waiting")(mesh)[7] = ("nobody", SimpleNamespace(done=lambda: False))
+    with pytest.raises(Violation, match="a call waits for nobody"):
+        Invariants(deployment).look()
+
+
+async def _stream(deployment: Deployment) -> None:
+    session = Session("admin", deployment.addresses())
+    await session.connect()
+    await session.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "num_replicas": 3})
+    await session.close()
+
+
+def test_nobody_waits_for_commands_of_who_leads_no_more(deployment: Deployment) -> None:
+    deployment.run_until_done(deployment.spawn(deployment.client("me"), _stream(deployment)), 30.0)
+    deployment.run(2.0)
+    invariants = Invariants(deployment)
+    streams = [one for one in replicas(deployment) if one.stream is not None]
+    waits = {77: SimpleNamespace(done=lambda: False)}
+    for one in streams:
+        if one.group.role is Role.LEADER:
+            attrgetter("proposals._waiting")(one.stream).update(waits)
+    invariants.look()
+    follower = next(one for one in streams if one.group.role is not Role.LEADER)
+    attrgetter("proposals._waiting")(follower.stream).update(waits)
+    with pytest.raises(Violation, match=r"requests wait for its commands \[77\]"):
+        invariants.look()
