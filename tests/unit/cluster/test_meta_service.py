@@ -42,7 +42,7 @@ class Leader:
         self._index = 0
         for peer in sorted(self.online):
             command = {"kind": "node", "request": peer, "peer": peer, "name": peer, "tags": [], "jetstream": True}
-            self._apply(json.dumps(command).encode())
+            self.apply(json.dumps(command).encode())
         self.service = MetaService(
             self.machine,
             clock=self.time,
@@ -57,13 +57,13 @@ class Leader:
             log=self.log,  # type: ignore[arg-type]
         )
 
-    def _apply(self, command: bytes) -> dict[str, Any]:
+    def apply(self, command: bytes) -> dict[str, Any]:
         self._index += 1
         return self.machine.apply(self._index, 1, command)[0]
 
     async def _propose(self, command: bytes) -> dict[str, Any]:
         await self.commit.wait()
-        return self._apply(command)
+        return self.apply(command)
 
     async def _barrier(self) -> None:
         self.barriers += 1
@@ -310,7 +310,7 @@ async def test_a_stream_leaves_a_server_for_one_with_tags() -> None:
     before = Assignment.from_dict((await leader.create("S", num_replicas=3))["assignment"])
     plain, fast = sorted(leader.online - set(before.peers))
     node = {"kind": "node", "request": "t", "peer": fast, "name": fast, "tags": ["fast"], "jetstream": True}
-    leader._apply(json.dumps(node).encode())
+    leader.apply(json.dumps(node).encode())
     body = {"request": "r", "account": "A", "name": "S", "server": "", "cluster": "", "tags": ["fast"]}
 
     async def refused(**other: Any) -> int:
