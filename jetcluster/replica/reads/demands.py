@@ -251,10 +251,12 @@ class Demands:
         else:
             self._refuse(request[1], _NO_LEADER)
 
-    def _ask(self, leader: ReadConfirmations, request: Outgoing, go_on: Call) -> None:
+    def _ask(self, leader: ReadConfirmations, request: Outgoing, go_on: Call, late: Call | None = None) -> None:
+        """Go on once the leader has confirmed. `late`: called when this replica does not get there in time; None: the
+        request is refused then."""
         refuse = functools.partial(self._refuse, request[1])
-        late, unled = functools.partial(refuse, _LATE), functools.partial(refuse, _NO_LEADER)
-        if not leader.hold(go_on, late, unled, strict=True, size=size_of(request)):
+        unled = functools.partial(refuse, _NO_LEADER)
+        if not leader.hold(go_on, late or functools.partial(refuse, _LATE), unled, strict=True, size=size_of(request)):
             refuse(TOO_MANY)
 
     def _await_sequence(self, seq: int, go_on: Call, request: Outgoing) -> None:
@@ -300,12 +302,20 @@ class Demands:
 
     def _as_told(self, read: Read, request: Outgoing, go_on: Call) -> None:
         """Go on once this replica has what the requester was told of."""
-        if read.told is None or read.told == TOLD_ANYTHING:  # a leader knows at least as much
+        told = read.told
+        if told is None or told == TOLD_ANYTHING:  # a leader knows at least as much
             self._prove(request, go_on)
-        elif self._replica.store.last_seq >= read.told:
+            return
+        if self._replica.store.last_seq >= told:
             go_on()
+            return
+        wait = functools.partial(self._await_sequence, told, go_on, request)
+        if self._asked.provable:
+            # What is missing may be of an earlier stream of this name, deleted shortly before (`Told.of`): it never
+            # comes, and a leader knows that.
+            self._ask(self._confirmations, request, go_on, wait)
         else:
-            self._await_sequence(read.told, go_on, request)
+            wait()
 
     def _bounded(self, wanted: Freshness, answering: Answering, request: Outgoing, origin: Origin) -> None:
         """Answer once the newest proofs are young enough, and tell the age that was found so."""

@@ -334,6 +334,24 @@ async def test_a_session_that_its_node_forgot_is_kept_with_the_leaders_word() ->
 
 
 @virtual_time
+async def test_a_session_goes_on_with_a_stream_that_was_made_anew() -> None:
+    """Its connection was told of more messages of the stream of this name that was deleted a moment ago."""
+    async with Cluster("ABCD") as cluster:
+        await stream(cluster)
+        (client,) = [node for node in cluster if not node.has("S")]
+        for _ in range(5):
+            await client.publish(b"s", b"old")
+        await cluster.delete("S")
+        await cluster.create("S", 3, subjects=["s"], allow_direct=True)
+        (client,) = [node for node in cluster if not node.has("S")]
+        await cluster.led("S")
+        assert (await client.publish(b"s", b"new"))["seq"] == 1
+        for _ in range(10):
+            head, payload, seconds = await timed(cluster, client, GET, b'{"seq":1,"consistency":"session"}')
+            assert payload == b"new" and seconds < 0.5, head
+
+
+@virtual_time
 @pytest.mark.parametrize(("padding", "times"), [(0, 1), (2000, 3)])
 async def test_a_request_with_wishes_is_decoded_once(padding: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless it is so long that it is not kept."""
