@@ -73,8 +73,8 @@ def unkept(found: dict[str, Member]) -> Iterator[str]:
 
 
 def broken(voter: Member, term: int) -> bool:
-    """Return True when this vote of `term` breaks what the voter has promised to the leader of an earlier one. What it may
-    have promised before it started does not count here: it may have been the only voter meanwhile."""
+    """Return True when this vote of `term` breaks what the voter has promised to the leader of an earlier one. What it
+    may have promised before it started does not count: it may have been the only voter when it voted."""
     to = attrgetter("promise._term")(voter.group)
     return voter.keeps_time and voter.promised > NEAR and not _alone(voter) and to is not None and to < term
 
