@@ -73,9 +73,10 @@ def unkept(found: dict[str, Member]) -> Iterator[str]:
 
 
 def broken(voter: Member, term: int) -> bool:
-    """Return True when this vote of `term` breaks what the voter has promised to the leader of an earlier one."""
+    """Return True when this vote of `term` breaks what the voter has promised to the leader of an earlier one. What it
+    may have promised before it started does not count: it may have been the only voter when it voted."""
     to = attrgetter("promise._term")(voter.group)
-    return voter.keeps_time and voter.promised > NEAR and not _alone(voter) and (to is None or to < term)
+    return voter.keeps_time and voter.promised > NEAR and not _alone(voter) and to is not None and to < term
 
 
 def forgets(group: Any) -> bool:
