@@ -379,9 +379,14 @@ class RestoreReceiver:
         # Before the stream is an ordinary one: a message may be there for one of them only (interest retention).
         for name, content in self._consumers:
             await self._restore_consumer(assignment, name, content)
-        result = await streams.meta(context, "stream_restored", request, name=assignment.name, gid=assignment.gid)
-        assignment = Assignment.from_dict(result["assignment"])
-        info = await streams.ready(context, assignment)
+        try:
+            result = await streams.meta(context, "stream_restored", request, name=assignment.name, gid=assignment.gid)
+            assignment = Assignment.from_dict(result["assignment"])
+            info = await streams.ready(context, assignment)
+        except ApiError as error:
+            if error.err_code == errors.STREAM_NOT_FOUND:
+                raise
+            raise by_code(errors.NOT_AVAILABLE) from error  # it may be an ordinary stream all the same
         tell_created(context, request, assignment.name)
         return dumps({"type": _CREATE_TYPE, **streams.stream_info(context, assignment, info)})
 
@@ -437,8 +442,12 @@ class RestoreReceiver:
             self._bus.publish(reply, dumps({"type": _CREATE_TYPE, "error": error.to_dict()}))
 
     async def _undo(self) -> None:
-        name = self._assignment.name
+        """Deletes the stream, unless it has become an ordinary one, which may hold more by now."""
+        name, account = self._assignment.name, self._request.account
         try:
+            found = await self._context.cluster.meta_request("lookup", {"account": account, "name": name})
+            if not found["assignment"]["config"].get(RESTORING):
+                return
             await streams.meta(self._context, "stream_delete", self._request, name=name, gid=self._assignment.gid)
         except ApiError as error:
             if error.err_code != errors.STREAM_NOT_FOUND:  # the meta leader will give it up (`RestoreWatch`)

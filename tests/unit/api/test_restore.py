@@ -19,10 +19,11 @@ from jetcluster.budget import at_once
 from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2, stream_archive
 from jetcluster.store.api import Msg
+from jetcluster.stream.rules import RESTORING
 from testkit.attacks import compressed, uvarint
 from testkit.twins.bus import MemBus
 from testkit.twins.time import SeededRng
-from tests.unit.api.fake_cluster import Client
+from tests.unit.api.fake_cluster import EMPTY_STATE, Client
 
 
 class Receiver(restore.RestoreReceiver):
@@ -267,6 +268,25 @@ async def test_a_restore_fails_whose_stream_has_no_leader_for_too_long(monkeypat
     assert (await restored.run())["error"]["err_code"] == 10008
     await asyncio.sleep(0)
     assert not restored.there
+
+
+@pytest.mark.parametrize("err_code", [10008, 10044])
+async def test_a_stream_that_is_restored_is_not_deleted_as_its_leader_cannot_be_asked(err_code: int) -> None:
+    """It is an ordinary one by then, and may have been published to."""
+    restored = Restored()
+    refusal = by_code(err_code)
+
+    def ready(body: dict[str, Any]) -> dict[str, Any]:
+        assignment = restored.client.cluster.machine.assignment("A", "S")
+        if assignment is not None and not assignment.config.get(RESTORING):
+            raise refusal
+        return {"state": EMPTY_STATE, "cluster": {"name": "C1", "leader": "N1"}, "page": [7, 0, 100_000]}
+
+    restored.client.cluster.answers["ready"] = ready
+    answer = await restored.run()
+    assert answer["error"]["err_code"] == 10008, "whether it is there is not known"
+    await asyncio.sleep(0)
+    assert restored.there
 
 
 def test_a_consumer_of_an_archive_is_read_in_steps() -> None:
