@@ -59,7 +59,16 @@ class LoneReplicas:
 
     def _waits(self, gid: int) -> bool:
         raft = self._network.raft
-        return raft.in_doubt(gid) or raft.is_unfounded(gid)
+        return raft.is_damaged(gid) or raft.is_unfounded(gid)
+
+    def _asks(self, replica: StreamReplica) -> bool:
+        """True when only the word of all others helps. While others vote by the rest of the log it is healed by them,
+        unless they have left a stream that is to be here alone: then nobody else has it."""
+        raft, gid = self._network.raft, replica.assignment.gid
+        return raft.in_doubt(gid, alone=self._is_alone(replica.assignment)) or raft.is_unfounded(gid)
+
+    def _is_alone(self, assignment: Assignment) -> bool:
+        return assignment.peers == (self._network.me,)
 
     def tick(self) -> None:
         if not self._waiting or not self._known.current:
@@ -70,7 +79,7 @@ class LoneReplicas:
             if replica is None or not self._waits(gid):
                 self._waiting.pop(gid)
                 self._try_at.pop(gid, None)
-            elif now >= self._try_at.get(gid, 0.0) and replica.group.leader is None:
+            elif now >= self._try_at.get(gid, 0.0) and replica.group.leader is None and self._asks(replica):
                 self._try_at[gid] = now + ASK_SECONDS + RETRY_SECONDS
                 self._background.spawn(self._ask(replica))
 
@@ -92,7 +101,7 @@ class LoneReplicas:
             # An empty stream would hide the loss.
             objections.append(f"{', '.join(sorted(removed.values()))} may have had it, and was removed")
         if not objections and not founds:
-            self._network.raft.go_on_alone(gid)
+            self._network.raft.go_on_alone(gid, alone=self._is_alone(assignment))
             return
         if not objections:
             if self._network.me in assignment.founders:

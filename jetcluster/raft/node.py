@@ -110,10 +110,17 @@ class RaftNode:
         log = self.journal.groups.get(gid)
         return log.config.is_only(self.me) if log is not None and log.config.voters else not clustered
 
-    def in_doubt(self, gid: int) -> bool:
-        """True if the group has lost entries, and no other node is known to have voted in it (`rescue.is_lone`)."""
+    def is_damaged(self, gid: int) -> bool:
+        """True if the group has lost entries, and is not to get all of them from others anyhow."""
         log = self.journal.groups.get(gid)
-        return log is not None and is_lone(self.me, log.config, damaged=log.damaged, joining=log.joining)
+        return log is not None and log.damaged and not log.joining
+
+    def in_doubt(self, gid: int, *, alone: bool = False) -> bool:
+        """True if the group has lost entries, and no other node is known to have voted in it (`rescue.is_lone`).
+        `alone`: it is to be on this node only, so the lost entries may be those by which others have left it."""
+        log = self.journal.groups.get(gid)
+        lone = log is not None and is_lone(self.me, log.config, damaged=log.damaged, joining=log.joining)
+        return lone or (alone and self.is_damaged(gid))
 
     def is_unfounded(self, gid: int) -> bool:
         """True for a founder's replica without entries or known voters: no leader has reached it yet."""
@@ -207,10 +214,10 @@ class RaftNode:
             log.mark_joining()
         return log
 
-    def go_on_alone(self, gid: int) -> None:
+    def go_on_alone(self, gid: int, *, alone: bool = False) -> None:
         """Let a replica that is `in_doubt` go on: all other nodes have reported that they have nothing of the group."""
         group = self.groups.get(gid)
-        if group is None or group.stopped or group.leader is not None or not self.in_doubt(gid):
+        if group is None or group.stopped or group.leader is not None or not self.in_doubt(gid, alone=alone):
             return
         log = group.log
         term = log.term_at(group.applied_index) or 0

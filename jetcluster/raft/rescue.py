@@ -20,6 +20,7 @@ and acks that it has lost were given to the voters that are left out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.raft.api import RaftError
@@ -74,6 +75,10 @@ def go_on(log: GroupLog, me: str, applied_index: int, applied_term: int) -> str:
             if index > log.last_index:
                 log.append(kind, term, command)
     log.heal()
+    if set(log.config.electorate) != {me}:  # the lost entries are those by which the others left
+        term = max(log.term, log.last_term) + 1
+        log.set_term(term, me)
+        log.append(CONFIG, term, encode_config(replace(log.config, voters=(me,), learners=(), outgoing=())))
     if tail and not resumed:
         return f"entries {log.last_index + 1}..{tail[-1][0]} are lost"
     if tail:

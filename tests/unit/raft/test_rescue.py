@@ -371,6 +371,30 @@ def test_a_log_without_the_entries_that_made_others_voters_does_not_lead() -> No
     assert group.peers == ("A", "B", "C") and member.node.losses == [], "it is in no doubt any more"
 
 
+def test_one_that_has_lost_the_entries_by_which_others_left_goes_on_by_their_word() -> None:
+    net, grew = grown()
+    leader = net["A"].group()
+    for peer in "BC":
+        leader.remove_peer(peer)
+        net.until(lambda peer=peer: peer not in leader.peers and leader.commit_index == leader.last_index)  # type: ignore[misc]
+        net[peer].node.remove_group(1)
+    rotten = [index for index, _ in leader.log.configs if index > grew[-1]]
+    net.run(1.0)
+    net.crash("A")
+    rot(net, "A", rotten)
+    member = net.restart("A")
+    group = member.create(1, ("A",))
+    assert set(group.peers) == set("ABC") and not member.node.in_doubt(1)
+    member.node.go_on_alone(1)
+    net.run(3.0)
+    assert not group.ready and group.status().damaged, "others may have it, unless it is to be here alone"
+    assert member.node.in_doubt(1, alone=True)
+    member.node.go_on_alone(1, alone=True)
+    net.until(lambda: group.ready)
+    assert group.peers == ("A",) and "are lost" in member.node.losses[0]
+    follows(net, group)
+
+
 @pytest.mark.parametrize("applied", [0, 9, 11])
 def test_by_the_word_of_all_others_it_goes_on_with_what_it_has(applied: int) -> None:
     net, leader = led("A")
