@@ -34,7 +34,8 @@ def wrong(deployment: Deployment) -> Iterator[str]:
     for name, machine in deployment.machines.items():
         jetstream = jetstream_of(machine)
         if jetstream is not None:
-            yield from (f"{name}: {text}" for text in _server(machine.node, jetstream))
+            damaged = name in deployment.victims
+            yield from (f"{name}: {text}" for text in _server(machine.node, jetstream, damaged=damaged))
 
 
 def of_others(deployment: Deployment) -> Iterator[str]:
@@ -44,12 +45,12 @@ def of_others(deployment: Deployment) -> Iterator[str]:
         yield from (f"{name}: {text}" for text in _others(node, nodes))
 
 
-def _server(node: Node, jetstream: JetStream) -> Iterator[str]:
+def _server(node: Node, jetstream: JetStream, *, damaged: bool) -> Iterator[str]:
     yield from _quota(jetstream)
     yield from _requests(node, jetstream)
     yield from _cache(jetstream)
     yield from _idle(jetstream)
-    if jetstream.unassigned:
+    if jetstream.unassigned and not damaged:  # it keeps what it cannot place, and tells the operator (JC120)
         yield f"data of streams {jetstream.unassigned} is here, which nobody knows"
     known = jetstream.meta.machine
     names = {peer: one.name for peer, one in known.nodes.items()}
