@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 from pathlib import Path
@@ -140,16 +141,20 @@ async def test_an_address_that_is_none_does_not_end_the_attempts_at_a_hub() -> N
     """A hub tells them in INFO: as an operator there wrote them, or as somebody there likes."""
     came = 0
     often = asyncio.Event()
+    open_ones: set[asyncio.StreamWriter] = set()
 
     async def hub(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal came
         came += 1
+        open_ones.add(writer)
         if came == 3:
             often.set()
         told = ["a..b:7422", "h:port", "[::1", f"{'a' * 70}:7422", "h:99999999", "h:-1", ":7422"]
         info = {"server_id": "NHUB", "server_name": "H", "leafnode_urls": told, "info_on_connect": True}
         writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
-        await reader.readline()
+        with contextlib.suppress(ConnectionError):
+            await reader.readline()
+        open_ones.discard(writer)
         writer.close()
 
     async with await asyncio.start_server(hub, "127.0.0.1", 0) as port:
@@ -163,6 +168,9 @@ async def test_an_address_that_is_none_does_not_end_the_attempts_at_a_hub() -> N
         finally:
             flushing.cancel()
             await rig.leafnodes.stop()
+            for writer in open_ones.copy():
+                writer.close()
+            await asyncio.sleep(0.05)  # their transports close in the next turns
 
 
 async def _flushing(rig: LeafRig) -> None:
