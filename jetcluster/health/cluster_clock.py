@@ -14,8 +14,8 @@ rules, in this order:
    less than a minute apart, a difference of n seconds is accepted after n seconds: no other node could outvote them.
 2. A majority that agrees with the reference carries it on, by the lower median. A clock that jumps is ignored, also
    this node's own. Without a majority the reference advances with the monotonic clock.
-3. A majority that disagrees with the reference, and agrees on another time for AGREED_SECONDS, replaces it: the clocks
-   of the cluster were corrected.
+3. A majority that agrees on another time for AGREED_SECONDS replaces the reference, if no majority agrees with that:
+   the clocks of the cluster were corrected.
 4. A node that had no majority for AGREED_SECONDS takes the majority's time as soon as it is connected again. The other
    nodes alone must be a majority, or together with this node where its own clock disagrees with its reference too.
 5. A reading that was sent while this node was paused, or by a peer that was silent, may have been delayed, and a
@@ -251,6 +251,10 @@ class ClusterClock:
         apart = [base for base in bases if not self._agrees(base)]
         other = _lower_median(apart) if apart else 0
         united = [base for base in apart if abs(base - other) <= self._limit]
+        if len(united) < majority and apart and len(bases) - len(apart) < majority:
+            # They agree with each other, but some are just within the limit of the reference, and some just beyond.
+            united = _largest_group(bases, self._limit)
+            other = _lower_median(united)
         if len(united) < majority:
             self._apart_since = None
         elif self._apart_since is None or abs(other - self._apart_at) > self._limit:

@@ -338,6 +338,19 @@ def test_a_majority_that_agrees_on_another_time_for_long_is_believed() -> None:
     assert all(round(seconds) == HOUR for _, seconds in net.moves)
 
 
+def test_clocks_of_which_half_are_just_within_the_limit_move_the_time_all_the_same() -> None:
+    """All are within a second of each other, and no majority agrees or disagrees with the time of before."""
+    net = Cluster(a=0.0, b=0.0, c=0.0, d=0.0)
+    net.run(2)
+    for name, ahead in zip("abcd", (4.6, 4.7, 5.2, 5.6), strict=True):
+        net.walls[name].ahead = ahead
+    net.run(AGREED_SECONDS - 2)
+    assert net.clocks["d"].trouble and net.clocks["c"].trouble
+    net.run(4)
+    assert not any(clock.trouble for clock in net.clocks.values())
+    assert all(4.5 < net.off(name) < 5.7 for name in "abcd")
+
+
 def test_a_cluster_of_one_follows_its_clock_after_a_while() -> None:
     net = Cluster(a=0.0)
     net.run(1)
