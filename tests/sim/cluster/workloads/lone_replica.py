@@ -58,12 +58,13 @@ class LoneReplica(Workload):
             await self._write()
         (name,) = self._replicas()
         machine = self.deployment.machines[name]
-        clean = await self._stop(machine)
+        clean = await self._stop(machine, clean=self.rng.random() < 0.5)
         silent = self.deployment.machines[self.rng.choice([one for one in self.members if one != name])]
         waits = self.rng.random() < 0.5
         if waits:
-            self.deployment.off.add(silent.name)
-            silent.kill()
+            # One that is killed may come back with the replica that it was just to give up, and a vote: with a damaged
+            # one and one that is gone that is no majority, and an operator has to decide (docs/membership/rescue.md).
+            await self._stop(silent, clean=True)
         self._damage(machine)
         self.deployment.off.discard(name)
         start(machine)
@@ -76,10 +77,9 @@ class LoneReplica(Workload):
         await self._write()
         await liveness.settle(self.deployment)
 
-    async def _stop(self, machine: Machine) -> bool:
-        """True if it had time to write down all that it had applied."""
+    async def _stop(self, machine: Machine, *, clean: bool) -> bool:
+        """True if it had time to write down all that it had applied, as far as it may have (`clean`)."""
         self.deployment.off.add(machine.name)
-        clean = self.rng.random() < 0.5
         if clean:
             before = machine.node
             machine.signal(15)
