@@ -23,7 +23,7 @@ from testkit.harness import ProcessCluster, eventually
 
 CONSUMER: Final = "C"
 TROUBLE: Final = (nats.errors.Error, APIError, OSError, TimeoutError, asyncio.IncompleteReadError)
-"""What a client meets while servers are killed and leaders change."""
+"""Errors that a client meets while servers are killed and leaders change."""
 
 
 def order(most: int, key: str = "") -> dict[str, str]:

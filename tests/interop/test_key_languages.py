@@ -35,7 +35,7 @@ def commands(go_suite: list[str], java_member: list[str]) -> dict[str, list[str]
 
 
 class Judge:
-    """What members say, line by line, held against what was promised."""
+    """The lines that members print, held against what was promised."""
 
     def __init__(self, most: int) -> None:
         self.most = most

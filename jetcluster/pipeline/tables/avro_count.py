@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jetcluster.pipeline.tables.payload import MAX_VALUES, ValueRoom
+from jetcluster.pipeline.tables.varints import varint
 
 Skip = Callable[[bytes, int], int]
 """(payload, place of a value) -> the place behind it. Raises IndexError where the payload ends before."""
@@ -118,20 +119,12 @@ def _plain(kind: str) -> tuple[Skip, int, int]:
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
     """Returns (a number of Avro's, the place behind it)."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return (number >> 1) ^ -(number & 1), at
-        shift += 7
-        if shift > 63:
-            raise IndexError(at)
+    number, at = varint(data, at)
+    return (number >> 1) ^ -(number & 1), at
 
 
 def _skip_long(data: bytes, at: int) -> int:
-    return _long(data, at)[1]
+    return varint(data, at)[1]
 
 
 def _skip_bytes(data: bytes, at: int) -> int:

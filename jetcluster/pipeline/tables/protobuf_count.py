@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from jetcluster.pipeline.tables.payload import MAX_VALUES, ValueRoom
+from jetcluster.pipeline.tables.varints import varint
 
 MAX_DEPTH: Final = 100
 """Messages in messages; protobuf parses no more."""
@@ -56,11 +57,11 @@ class ProtobufCount:
         if kind is not None:
             self._room.take(kind.values)
         while at < end:
-            tag, at = _varint(data, at)
+            tag, at = varint(data, at)
             number, wire = tag >> 3, tag & 7
             inner = None if kind is None else kind.fields.get(number)
             if wire == _BYTES:
-                size, at = _varint(data, at)
+                size, at = varint(data, at)
                 if at + size > end:
                     raise IndexError(at)
                 if inner is not None:
@@ -69,7 +70,7 @@ class ProtobufCount:
                     self._room.take(size)
                 at += size
             elif wire == _VARINT:
-                _, at = _varint(data, at)
+                _, at = varint(data, at)
             elif wire in (_EIGHT, _FOUR):
                 at += 8 if wire == _EIGHT else 4
             elif wire == _GROUP:
@@ -98,17 +99,3 @@ def _type_of(descriptor: Any, known: dict[str, _Type]) -> _Type:
 
 def _is_number(field: Any) -> bool:
     return field.message_type is None and field.cpp_type != field.CPPTYPE_STRING
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns (a number, the place behind it)."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number, at
-        shift += 7
-        if shift > 63:
-            raise IndexError(at)

@@ -255,8 +255,8 @@ class Invariants:
         self._within(machine.name, "early frames", early.bytes, raft.config.early_bytes)
 
     def _nothing_waits_for_nobody(self, name: str, mesh: Any) -> None:
-        """What is there is taken at once, and who waits for a server that has gone is told at once: all others are
-        slower, and fail no client."""
+        """A whole frame is taken at once, and a call to a server that has gone is answered at once: one that waits is
+        slow, and fails no client."""
         for link in mesh.links.values():
             chunks, have, need = attrgetter("_reader._chunks", "_reader._have", "_reader._need")(link)
             self._require(not chunks or have < need, f"{name}: a whole frame of {link.peer_id} waits for more")

@@ -19,7 +19,7 @@ FIVE = frozenset(("come_back", "left_behind"))
 ALONE = "alone"
 """The layout of one server."""
 ENCRYPTED = 5
-"""Of so many scenarios of `each` one has stores that are encrypted."""
+"""One in so many scenarios of `each` has stores that are encrypted."""
 HARSH = ("blackout", "kill", "partition", "power")
 
 
@@ -53,7 +53,7 @@ class Scenario:
     cuts: float = CUTS
     """Share of the disk's calls at which a thread stands still (`testkit.twins.storage.threads`)."""
     cipher: str = ""
-    """Of the stores (`layout.Encryption`)."""
+    """The cipher of the stores (`layout.Encryption`)."""
 
     @classmethod
     def of(

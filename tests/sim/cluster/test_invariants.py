@@ -1,4 +1,4 @@
-"""What holds at every moment is noticed where it does not, also what fails no client."""
+"""An invariant that does not hold is noticed, also where it fails no client."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Leader:
         self.error: ApiError | None = None
         self.created = created
         self.long = False
-        """What consumers are like is so long that a page has fewer."""
+        """True when configurations are so long that a page has fewer consumers."""
         self.config: dict[str, Any] = {"metadata": {"_nats.req.level": "0"}, "num_replicas": 0, "opt_start_time_ns": 5}
         for kind in ("create", "info", "list", "names", "delete", "pause", "reset", "unpin", "stepdown", "leave"):
             client.cluster.answers[f"consumer_{kind}"] = lambda body, kind=kind: self.answer(kind, body)

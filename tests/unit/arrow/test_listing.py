@@ -86,7 +86,7 @@ def test_few_subjects_are_named_and_many_are_ranges(monkeypatch: pytest.MonkeyPa
 
 
 def test_ranges_have_each_subject_once_however_subjects_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there all the time is in one range, whatever pages and cuts; no range has what another one may have."""
+    """A subject that is there all the time is in one range, whatever pages and cuts; ranges share none."""
     monkeypatch.setattr(listing, "MAX_NAMED", 0)
     monkeypatch.setattr(listing, "LAST_CHUNK_SUBJECTS", 1)
     for seed in range(100):

@@ -176,7 +176,7 @@ class AccountExam(Exam):
         return False
 
     async def _safe(self, session: Session) -> None:
-        """Who asks whether a server may be restarted is told so, and is told not to while another one is away."""
+        """A server may be restarted by its own word while all are there, and not while another one is away."""
         await self.create(session, "SAFE", subjects=["safe"], num_replicas=3)
         voters = await self.ask(session, "STREAM.INFO.SAFE")
         names = [voters["cluster"]["leader"], *(one["name"] for one in voters["cluster"]["replicas"])]

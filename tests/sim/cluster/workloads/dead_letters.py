@@ -19,7 +19,7 @@ GONE = (10043, 10057)
 TARGETS = ("dead", "buried")
 SECOND = 1_000_000_000
 FAR = {"Nats-Dead-Letter-Hops": "9"}
-"""Of a message that was a dead letter too often."""
+"""The headers of a message that was a dead letter too often."""
 MOST_HOPS = 8
 AGAIN = 32.0
 """Seconds within which a letter that was refused is looked at again."""
