@@ -313,7 +313,11 @@ class JetStream:
             self._tick_of(gid, replica)
 
     def _report_unassigned(self) -> None:
-        """Logs data of streams that are not placed here, once, after the meta group's earlier decisions are applied."""
+        """Logs data of streams that are not placed here, once, after the meta group's earlier decisions are applied.
+        After a start a new leader's commit index may come later than it: those of which a replica begins then are
+        placed here after all."""
+        if self.unassigned:
+            self.unassigned = tuple(gid for gid in self.unassigned if gid not in self.replicas)
         group = self.meta.group
         if self._unassigned_told or group is None or group.leader is None:
             return

@@ -255,6 +255,17 @@ async def test_unassigned_data_is_reported_and_kept() -> None:
 
 
 @virtual_time
+async def test_a_replica_that_begins_is_unassigned_no_more() -> None:
+    """The new leader of a cluster that lost power told of its commit index before it knew of the stream."""
+    async with Cluster() as cluster:
+        gid = (await cluster.create("S")).gid
+        node = cluster["C"]
+        await asyncio.sleep(2.0)  # it has looked
+        node.js.unassigned = (gid, 77)
+        await cluster.until(lambda: node.js.unassigned == (77,), what="it is placed here")
+
+
+@virtual_time
 async def test_one_broken_stream_stops_neither_the_node_nor_its_meta_group() -> None:
     async with Cluster() as cluster:
         gid = (await cluster.create("S")).gid
