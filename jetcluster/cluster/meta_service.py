@@ -2,10 +2,6 @@
 
 The node that a client is connected to parses and validates, and sends the request to whichever node leads the meta
 group. Each request is safe to repeat: it carries an id, and the state machine remembers verdicts.
-
-`RestoreWatch` tracks the restores under way, and finds those that are abandoned. A stream under restore is bound to the
-node that talks to the client, which reports every few seconds; if it dies, the stream would keep its name and subjects
-for ever. Only the meta leader counts the time, anew with each term.
 """
 
 from __future__ import annotations
@@ -21,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.cluster.requests import check_wanted
+from jetcluster.cluster.restore_watch import RestoreWatch
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
@@ -28,7 +25,6 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model import retention_guard
 from jetcluster.model.subjects import Patterns
 from jetcluster.stream.log.levels import LEVEL, RETENTION_GUARD_LEVEL
-from jetcluster.stream.rules import RESTORING
 
 if TYPE_CHECKING:
     from jetcluster.cluster.refusals import Refusals
@@ -270,7 +266,8 @@ class MetaService:
 
     async def _stream_restored(self, body: Body) -> Body:
         keys = ("request", "account", "name", "gid")
-        return await self._decide({"kind": "stream_restored", **{key: body[key] for key in keys}})
+        with self._restores.ending(int(body["gid"])):
+            return await self._decide({"kind": "stream_restored", **{key: body[key] for key in keys}})
 
     async def _stream_move_cancel(self, body: Body) -> Body:
         keys = ("request", "account", "name", "revision")
@@ -371,6 +368,8 @@ class MetaService:
         """Deletes the streams of abandoned restores (`RestoreWatch`), and returns them. Raises as `handle` does."""
         gone = []
         for assignment in self._restores.overdue(self._machine.restoring, term):
+            if not self._restores.silent(assignment.gid):
+                continue
             body = {"account": assignment.account, "name": assignment.name, "gid": assignment.gid}
             await self._stream_delete({"request": request(), **body})
             gone.append(assignment)
@@ -539,30 +538,3 @@ _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {
     "list": MetaService._list,
     "usage": MetaService._usage,
 }
-
-ALIVE_SECONDS: Final = 3.0
-"""Time between two reports of the receiving node."""
-SILENT_SECONDS: Final = 15.0
-"""Time without a report after which the stream is deleted."""
-
-
-class RestoreWatch:
-    """The last report of each receiving node, by stream, in monotonic time."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._heard: dict[int, float] = {}
-        self._term = 0
-
-    def alive(self, gid: int) -> None:
-        if gid in self._heard:
-            self._heard[gid] = self._clock.monotonic()
-
-    def overdue(self, assignments: Iterable[Assignment], term: int) -> list[Assignment]:
-        """Returns the streams whose restore must be given up. Must be called regularly while this node leads."""
-        if term != self._term:
-            self._term, self._heard = term, {}
-        now = self._clock.monotonic()
-        restoring = {a.gid: a for a in assignments if a.config.get(RESTORING)}
-        self._heard = {gid: self._heard.get(gid, now) for gid in restoring}
-        return [a for gid, a in restoring.items() if now - self._heard[gid] >= SILENT_SECONDS]
