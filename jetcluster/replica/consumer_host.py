@@ -237,7 +237,7 @@ class ConsumerHost:
     def _tell_deleted(self) -> None:
         seqs, self._deleted = self._deleted, []
         for hosted in self.running.values():
-            if hosted.owner.state.unacked.entries:
+            if hosted.owner.state.unacked.entries or hosted.owner.selection.ops_in_flight:
                 self._guard(partial(hosted.owner.vanished, seqs))
 
     def answered(self, cid: int) -> None:

@@ -68,6 +68,7 @@ class ConsumerOwner(DeliveryContext):
         "_epoch",
         "_letters",
         "_paused_until",
+        "_removed_meanwhile",
         "_skip_at",
         "_subscriptions",
         "_unchecked",
@@ -98,6 +99,8 @@ class ConsumerOwner(DeliveryContext):
         from the sending of a message, whatever the clocks' difference."""
         self._unchecked: list[int] = []
         """Pending messages that may have been removed without notice to this owner, the next ones at the end."""
+        self._removed_meanwhile = False
+        """Messages were removed while first deliveries were on their way into the log."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -170,6 +173,7 @@ class ConsumerOwner(DeliveryContext):
         if self._letters is not None or self.state.letters.by_seq:
             self.letters.reset(again=again)
         self._skip_at = 0
+        self._removed_meanwhile = False
         self._look_up_pending()
         self._rearm(self.clock.time_ns())
         self.run_soon()
@@ -335,6 +339,9 @@ class ConsumerOwner(DeliveryContext):
             if isinstance(outcome, SentMessages) and outcome.seqs:
                 self._compare_clocks(outcome.seqs)
                 self.selection.redelivery.delivered(outcome.seqs)
+                if self._removed_meanwhile:
+                    self.vanished(outcome.seqs)
+            self._removed_meanwhile &= self.selection.ops_in_flight > 0
             self.delivery.applied(kind, value, outcome, token)
             if self.acks.early:
                 self.acks.delivered()
@@ -368,7 +375,9 @@ class ConsumerOwner(DeliveryContext):
 
     def vanished(self, seqs: Sequence[int]) -> None:
         """Note that limits or a rollup may have removed messages that wait for their acks: nobody has to ack them, and
-        they take no room of max_ack_pending. The log learns of it by GONE."""
+        they take no room of max_ack_pending. The log learns of it by GONE. Those whose delivery is not applied yet, as
+        this replica was behind the log when it chose them, are looked up then."""
+        self._removed_meanwhile |= self.selection.ops_in_flight > 0
         entries, stored = self.state.unacked.entries, self._around.messages.contains
         if gone := [seq for seq in seqs if seq in entries and not stored(seq)]:
             self.selection.vanished += gone
