@@ -406,11 +406,13 @@ class Consumer:
         held = bool(self.target) and 0 < most <= len(self.pending)
         if any(seq in self.pending for seq in seqs):
             self.unsure |= self.acks == "all" or not self.stream.rules.removal_exact
+        elif self.again and not seqs:
+            self.unsure |= not self.stream.rules.removal_exact
         for seq in seqs:
             if seq in self.again:
                 self.again.remove(seq)
             self._settle(seq)
-        if seqs:
+        if seqs or self.floor[1] < self.stream.first_seq - 1:  # a purge may go beyond what there is
             self._raise_floor(self.floor, loose=True)
         self.asleep |= held and len(self.pending) < most and not self.stream.rules.removal_wakes
 

@@ -55,7 +55,8 @@ class Rules:
     removal_exact: bool = True
     """A message that is removed while it waits for its ack leaves the consumer as if it had been acked by itself;
     nats-server's ack floor moves otherwise, and with the policy `all` what is below counts as acked as well. (With that
-    policy where the floor goes is not predicted.)"""
+    policy where the floor goes is not predicted.) A purge of nothing changes nothing; nats-server's consumers may
+    forget what they were to deliver again at once."""
     removal_wakes: bool = True
     """A push consumer held back by `max_ack_pending` goes on when messages that it waits for are purged or deleted, and
     a paused one when it is resumed; nats-server's do so with the next message or ack."""
