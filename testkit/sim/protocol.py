@@ -176,6 +176,8 @@ class Protocol:
             return  # it has stepped down since
         first = self._heads.get(key, -1) < term
         self._elected(key, name, group, term)
+        if first and group.log.last_index < self._committed.get(key, 0):
+            self._history.pop(key, None)  # it had the only copy, and has lost some of it
         if commit > self._committed.get(key, 0):
             if not first:
                 self._commits(key, name, group, term, commit)

@@ -47,7 +47,8 @@ class Proofs:
             return
         replica = attrgetter("_replica")(stream)
         log = replica.group.log
-        if not log.durable or log.relaxed or replica.network.raft.rescues(replica.group.gid):
+        alone = log.config.is_only(replica.group.me)
+        if not log.durable or log.relaxed or alone or replica.network.raft.rescues(replica.group.gid):
             return  # what was committed may be lost
         self.looked += 1
         clock, now = machine.clock, self._deployment.scheduler.now
