@@ -187,6 +187,9 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         ]
         control = deployment.client("nemesis")
         raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
+        if scenario.rotates:
+            keys = server_changes.rotate(deployment, Random(f"keys {scenario.seed}"), scenario.rage.seconds)
+            deployment.spawn(control, keys, "keys are changed")
         deployment.run_until_done(deployment.spawn(control, raging, "the faults"), FAULTS)
         moves.calm()
         deployment.spawn(control, liveness.supervise(deployment), "the supervisor")

@@ -57,6 +57,15 @@ async def reconfigure(deployment: Deployment, rng: Random) -> None:
         machine.signal(signal.SIGHUP)
 
 
+async def rotate(deployment: Deployment, rng: Random, seconds: float) -> None:
+    """Within `seconds` each server gets another key for its store: it counts from its next start or reload on. Once
+    each, since a key that no start has seen yet is none that the store could be opened with."""
+    for name in rng.sample(sorted(deployment.servers), len(deployment.servers)):
+        await asyncio.sleep(rng.uniform(0.0, seconds / len(deployment.servers)))
+        deployment.trace.add("nemesis", f"{name} is to have another key")
+        deployment.servers[name] = dataclasses.replace(deployment.servers[name], rotated=True)
+
+
 async def join(deployment: Deployment, rng: Random) -> None:
     """One more server, configured like another one; those there hear of it by its routes only."""
     if JOINER in deployment.servers or not _members(deployment):
