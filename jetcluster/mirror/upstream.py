@@ -14,6 +14,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.mirror.ports import LinkTarget
 from jetcluster.model import times
+from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.model.transforms import SubjectTransform
 from jetcluster.protocol import headers as header_block
 from jetcluster.records import NamedTuple
@@ -121,10 +122,11 @@ class Upstream:
         }
         return self._request(consumer, deliver, {**self._begin(start), **own}, account)
 
-    def durable_request(self, consumer: str, deliver: bytes, account: str) -> bytes:
-        """Request for the durable consumer (workqueue, interest). Only `deliver` differs between attempts."""
+    def durable_request(self, consumer: str, deliver: bytes, account: str, max_ack_pending: int) -> bytes:
+        """Request for the durable consumer (workqueue, interest). Only `deliver` differs between attempts, and
+        `max_ack_pending`, 0 for the upstream's default."""
         begin = self._begin(Start(0, configured=True))
-        own = {"durable_name": consumer, "ack_policy": "flow_control", "max_ack_pending": MAX_ACK_PENDING}
+        own = {"durable_name": consumer, "ack_policy": "flow_control", "max_ack_pending": max_ack_pending}
         return self._request(consumer, deliver, {**begin, **own}, account)
 
     def _request(self, consumer: str, deliver: bytes, own: Mapping[str, Any], account: str) -> bytes:
@@ -254,3 +256,10 @@ def newest_of(upstream: Upstream, store: BlockStore) -> SourcedFrom | None:
                 return found
         high = start - 1
     return None
+
+
+def count_in(value: object) -> int:
+    """A sequence or a count in an answer. Raises ValueError."""
+    if type(value) is not int or not 0 <= value <= FARTHEST_SEQ:
+        raise ValueError(f"{value!r} is no number of this kind")
+    return value
