@@ -171,7 +171,7 @@ class Upstream:
         if block and FIELD in block:
             block = _without_orders(block, source=not self.mirror)
         if self.mirror:
-            return block
+            return _some(block)
         value = b"%b %d %b %b" % (self._index, seq, self._filter, subject)
         return appended(block, _SOURCE, value + b" " + identity if identity else value)
 
@@ -193,7 +193,7 @@ class Upstream:
         subject, block, payload = _told(answer)
         block = self.headers(block, own.seq, subject, b"") if block else block
         told = (self.mapped(subject, own.seq), answer["time"].encode(), block, payload)
-        return told == (own.subject, times.rfc3339_bytes(own.ts), own.headers, own.payload)
+        return told == (own.subject, times.rfc3339_bytes(own.ts), _some(own.headers), own.payload)
 
     def is_origin(self, answer: Mapping[str, Any], own: SourcedFrom) -> bool:
         """Compares a message of the upstream with the one that a source has taken, which has the time at which it was
@@ -219,7 +219,11 @@ def _told(answer: Mapping[str, Any]) -> tuple[bytes, bytes, bytes]:
 
 def _plain(block: bytes) -> bytes:
     """A header block without what a source removes or adds."""
-    block = _without_orders(block, source=True) if block else block
+    return _some(_without_orders(block, source=True) if block else block)
+
+
+def _some(block: bytes) -> bytes:
+    """The block, b"" for one without a field: what had instructions only is a message without headers."""
     return b"" if block == _NO_LINES else block
 
 
