@@ -22,7 +22,7 @@ from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
 from jetcluster.meta.state import Assignment
-from jetcluster.model import retention_guard
+from jetcluster.model import link_rules, retention_guard
 from jetcluster.model.subjects import Patterns
 from jetcluster.stream.log.levels import LEVEL, RETENTION_GUARD_LEVEL
 
@@ -84,6 +84,8 @@ class MetaService:
         self._leading: Counter[str] = Counter()
         self._updating: Counter[tuple[str, str]] = Counter()
         """By account and name, updates of a stream that are not decided yet and give it another placement."""
+        self._linking: dict[tuple[str, str], Mapping[str, Any]] = {}
+        """By account and name, configurations with links that are not decided yet."""
 
     async def handle(self, kind: str, body: Body) -> Body:
         """Answers one request; all values are JSON-ready. Raises ApiError for a refusal. `barrier` comes first: the
@@ -156,7 +158,7 @@ class MetaService:
         existing = self._machine.check_create(account, config, limits)
         # An equal stream is answered also while no node has room for another one.
         placement = ChosenPeers(existing.peers, existing.leader_hint) if existing else self._place(config)
-        with self._placing(placement, config):
+        with self._placing(placement, config), self._linked(account, config):
             return await self._decide(
                 {
                     "kind": "stream_create",
@@ -183,8 +185,32 @@ class MetaService:
             scaled = new["num_replicas"] != old.replicas
             command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
             command |= {"from": list(old.peers), "at": self._clock.time_ns()}
-        with self._replacing(old, new):
+        with self._replacing(old, new), self._linked(body["account"], new):
             return await self._decide(command)
+
+    @contextmanager
+    def _linked(self, account: str, config: Mapping[str, Any]) -> Iterator[None]:
+        """Compares a mirror's or sources' upstreams with all streams, also those that are not decided yet: of two
+        streams that are given each other as sources at the same time one is refused. The client's server, which has
+        looked at them before, may not know the other one. Raises ApiError as `link_rules.check_upstreams`."""
+        if not config.get("mirror") and not config.get("sources"):
+            yield
+            return
+
+        def find(name: str) -> Mapping[str, Any] | None:
+            if (coming := self._linking.get((account, name))) is not None:
+                return coming
+            found = self._machine.assignment(account, name)
+            return found.config if found is not None else None
+
+        link_rules.check_upstreams(config, find)
+        key = account, config["name"]
+        self._linking[key] = config
+        try:
+            yield
+        finally:
+            if self._linking.get(key) is config:
+                del self._linking[key]
 
     @contextmanager
     def _replacing(self, old: Assignment | None, new: Mapping[str, Any]) -> Iterator[None]:

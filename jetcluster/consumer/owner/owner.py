@@ -215,7 +215,7 @@ class ConsumerOwner(DeliveryContext):
     def push_bound(self) -> bool:
         return self.delivery.push_bound
 
-    def withheld(self, now: int) -> str:
+    def withheld(self) -> str:
         """Return for which reason nothing is sent now though messages and readers are there; "" if there is none."""
         selection = self.selection
         if not selection.redelivery.order:
@@ -223,10 +223,13 @@ class ConsumerOwner(DeliveryContext):
                 return ACKS
             if selection.keys is not None and selection.keys.withholds:
                 return KEYS
-        return self.delivery.withheld(now)
+        return self.delivery.withheld(self.clock.time_ns())
 
-    def paused(self, now: int) -> bool:
-        return self.state.rules.pause_until > now
+    @property
+    def _resumes_at(self) -> int:
+        """The end of the pause by this owner's clock, 0 for none."""
+        until = self.state.rules.pause_until
+        return until + self.clock.lead if until else 0
 
     # -- calls of the host ------------------------------------------------------------------------------------------
 
@@ -241,7 +244,7 @@ class ConsumerOwner(DeliveryContext):
             self.letters.run(now)
         if self.acks.in_flight and self.acks.naks_in_flight:
             pass  # NAKed messages precede new ones, as in nats-server: `applied` causes another run
-        elif self.state.rules.pause_until <= now:
+        elif not (until := self.state.rules.pause_until) or until + self.clock.lead <= now:
             self.delivery.run()
         elif isinstance(self.delivery, PullDelivery):
             self.delivery.run_paused()
@@ -297,17 +300,17 @@ class ConsumerOwner(DeliveryContext):
             self._skip()
         self.delivery.tick(now)
         self._check_use(now)
-        if 0 < self.state.rules.pause_until <= now and self.delivery.wants_messages:
+        if 0 < self._resumes_at <= now and self.delivery.wants_messages:
             self.run_soon()
         self._rearm(now)
 
     def _rearm(self, now: int) -> None:
         """Request the next tick for the owner itself; its delivery requests its own."""
-        rules = self.state.rules
-        if 0 < self._paused_until == rules.pause_until <= now:
+        rules, resumes_at = self.state.rules, self._resumes_at
+        if 0 < self._paused_until == rules.pause_until and resumes_at <= now:
             self.advise.pause_ended(self._paused_until)
-        self._paused_until = rules.pause_until if rules.pause_until > now else 0
-        for at in (self._skip_at, rules.pause_until):
+        self._paused_until = rules.pause_until if resumes_at > now else 0
+        for at in (self._skip_at, resumes_at):
             if at > now:
                 self.wake_at(at)
         self._wake_due()

@@ -108,6 +108,24 @@ async def test_more_replicas_are_placed_beside_those_there_are() -> None:
     assert caught.value.err_code == 10005
 
 
+async def test_two_streams_that_become_each_others_source_at_the_same_time_are_no_cycle() -> None:
+    """Each message of one would come back to it for ever. The servers of both clients do not know the other stream."""
+    leader = Leader()
+    leader.commit.clear()
+    one = asyncio.create_task(leader.create("A", subjects=["a"], sources=[{"name": "B"}]))
+    other = asyncio.create_task(leader.create("B", subjects=["b"], sources=[{"name": "A"}]))
+    await asyncio.sleep(0)
+    leader.commit.set()
+    assert (await one)["created"]
+    with pytest.raises(ApiError, match="detected cycle"):
+        await other
+    await leader.create("B", subjects=["b"])
+    with pytest.raises(ApiError, match="detected cycle"):
+        await leader.update("B", subjects=["b"], sources=[{"name": "A"}])
+    await leader.update("A", subjects=["a"])
+    assert (await leader.update("B", subjects=["b"], sources=[{"name": "A"}]))["config"]["sources"]
+
+
 async def test_replicated_streams_of_a_node_are_limited() -> None:
     leader = Leader()
     leader.rules = PlacementRules(max_ha_assets=1)
