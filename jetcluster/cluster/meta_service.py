@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.cluster.requests import check_wanted
-from jetcluster.cluster.restore_watch import RestoreWatch
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
@@ -28,6 +27,7 @@ from jetcluster.stream.log.levels import LEVEL, RETENTION_GUARD_LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.cluster.refusals import Refusals
+    from jetcluster.cluster.restore_watch import RestoreWatch
     from jetcluster.logs import Log
 
 Body = dict[str, Any]
@@ -76,7 +76,7 @@ class MetaService:
         self._well = well
         self._cluster_name = cluster_name
         self._clustered = clustered
-        self._restores = RestoreWatch(clock)
+        self._watch: RestoreWatch | None = None
         self._underway: Counter[str] = Counter()
         """By peer, replicas placed but not applied yet: concurrent creates must not all pick the same nodes."""
         self._reserving: Counter[tuple[str, str]] = Counter()
@@ -386,14 +386,23 @@ class MetaService:
             }
         )
 
+    @property
+    def _restores(self) -> RestoreWatch:
+        if self._watch is None:
+            from jetcluster.cluster.restore_watch import RestoreWatch  # few servers ever see a restore
+
+            self._watch = RestoreWatch(self._clock)
+        return self._watch
+
     async def _restore_alive(self, body: Body) -> Body:
         self._restores.alive(int(body["gid"]))
         return {}
 
     async def give_up_restores(self, term: int, request: Callable[[], str]) -> list[Assignment]:
         """Deletes the streams of abandoned restores (`RestoreWatch`), and returns them. Raises as `handle` does."""
-        gone = []
-        for assignment in self._restores.overdue(self._machine.restoring, term):
+        gone: list[Assignment] = []
+        restoring = self._machine.restoring
+        for assignment in self._restores.overdue(restoring, term) if restoring or self._watch is not None else ():
             if not self._restores.silent(assignment.gid):
                 continue
             body = {"account": assignment.account, "name": assignment.name, "gid": assignment.gid}
