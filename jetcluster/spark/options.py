@@ -228,7 +228,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         max_staleness=reader.nanoseconds("maxStaleness"),
         consistent=reader.flag("consistent", False),
         cut_timeout=reader.seconds("cutTimeout", SourceOptions.cut_timeout),
-        pushdown=reader.flag("pushdown", False),
+        pushdown=_pushdown(reader),
         archives=_archives(reader, streams),
         prefer_archive=reader.flag("preferArchive", False),
         metrics_url=_metrics_url(reader),
@@ -358,6 +358,18 @@ def _archives(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, str]:
         if is_local(url) and not urlsplit(url).path.startswith("/"):
             raise OptionError(f"archive: {url!r} is no absolute path, and tasks run in folders of their own")
     return found
+
+
+def _pushdown(reader: OptionReader) -> bool:
+    """Raises OptionError for `true`: Spark 4.3 keeps one plan for all places of a DataFrame, made for the filters that
+    came last, and a query without a filter reads no more than that."""
+    if reader.text("pushdown").lower() == "true":
+        raise OptionError(
+            "pushdown=true is not to be had: every query of a DataFrame, and every place of it in a query, would read "
+            "what the last filters have left. pushdown=once says that this one is used in one place of one query. "
+            "subjects, startingOffsets, startingTimestamp and the like narrow any number of queries"
+        )
+    return reader.one_of("pushdown", "false", "once") == "once"
 
 
 def _metrics_url(reader: OptionReader) -> str:

@@ -113,6 +113,8 @@ def test_values() -> None:
         ({"archive": "az://b/x?sig=1"}, "no secret is one"),
         ({"archive": "/a", "mode": "last"}, "archive goes without it"),
         ({"preferArchive": "true"}, "archive names none"),
+        ({"pushdown": "true"}, "pushdown=once says that this one is used in one place of one query"),
+        ({"pushdown": "twice"}, "pushdown is one of false, once"),
     ],
 )
 def test_what_makes_no_sense_is_said(given: dict[str, str], said: str) -> None:
