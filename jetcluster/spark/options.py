@@ -410,10 +410,12 @@ def _size(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min)?", text.lower())
+    """Reads 5s, 500ms, 1h, and what Spark's own options take, such as `30 seconds`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|seconds?|minutes?|hours?)?", text.lower())
     if match is None:
         raise ValueError(text)
-    return float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, None: 1.0}[match[2]]
+    unit = match[2] or "s"
+    return float(match[1]) * (0.001 if unit == "ms" else {"s": 1.0, "m": 60.0, "h": 3600.0}[unit[0]])
 
 
 def _time(text: str) -> int:

@@ -135,6 +135,14 @@ def test_several_streams_need_places_of_their_own() -> None:
             source_options(several | given)
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("90", 90), ("15m", 900), ("1h", 3600), ("1.5 hours", 5400), ("30 seconds", 30), ("1 Minute", 60)],
+)
+def test_durations_also_as_spark_has_them(text: str, seconds: float) -> None:
+    assert source_options(BASE | {"maxTriggerDelay": text}).max_delay == seconds
+
+
 def test_archives() -> None:
     assert options(archive="s3://bucket/orders").archives == {"ORDERS": "s3://bucket/orders"}
     several = {"servers": "a", "subscribe": "A,B", "archive": '{"A": "/a", "B": "file:///b"}'}
