@@ -152,6 +152,7 @@ LIMITS: Final = (
 RAFT: Final = {
     "window_batches": 4, "window_bytes": 16 << 10, "max_uncommitted": 128 << 10, "pin_seconds": 4.0, "pin_entries": 64,
     "pin_bytes": 64 << 10, "digest_groups": 2, "hand_overs": 2, "early_frames": 4,
+    "promote_lag": 4,
 }  # fmt: skip
 """Fields of `jetcluster.raft.config.RaftConfig`."""
 SLOW_BEAT: Final = {"heartbeat": 0.25, "second_opinion": 0.6}
