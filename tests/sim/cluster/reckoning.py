@@ -125,6 +125,8 @@ def _idle(jetstream: JetStream) -> Iterator[str]:
         yield f"{len(waiters.futures)} wait for a leader of group {gid}"
     if size := raft.journal.queued_bytes:
         yield f"{size} bytes wait for the journal"
+    if jetstream.meta.leading and (moves := attrgetter("administration._moving")(jetstream)):
+        yield f"moves of groups {sorted(moves)} are counted, and nothing moves"
     early = attrgetter("_early")(raft)
     kept = sum(len(frame) for frames in early.kept.values() for _, _, frame in frames)
     if kept != early.bytes:
