@@ -28,6 +28,8 @@ class Limit(NamedTuple):
 WORKLOADS: Final = "tests.sim.cluster.workloads."
 LIMITS: Final = (
     Limit("jetcluster.store.slices", "STEP", STEP),
+    Limit("jetcluster.store.block_writer", "REWRITE_BYTES", 64),
+    Limit("jetcluster.store.block_writer", "MIN_SCAN_BLOCKS", 4),
     Limit("jetcluster.stream.log.commands", "PART_BYTES", 700),
     Limit("jetcluster.stream.lead.ingest", "BATCH_MESSAGES", 8, ("jetcluster.replica.stream_replica",)),
     Limit("jetcluster.stream.lead.answers", "FIRST_WINDOW_BYTES", 8 << 10),
