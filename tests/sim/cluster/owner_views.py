@@ -43,6 +43,8 @@ def _owner(owner: ConsumerOwner, replica: StreamReplica) -> Iterator[str]:
         yield from _keys(selection.keys.queues)
     if isinstance(owner.delivery, PullDelivery):
         yield from _pulls(owner.delivery.queue)
+    elif not state.rules.acks and (sent := attrgetter("_advance.cseq")(owner.delivery)) != state.delivered_cseq:
+        yield f"it has sent {sent} messages, and {state.delivered_cseq} are in the log"
 
 
 def _left(selection: Selection, replica: StreamReplica) -> Iterator[str]:
