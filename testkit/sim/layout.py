@@ -56,6 +56,8 @@ class Server:
     """Prefix of tags of which no two replicas of a stream may have the same."""
     max_payload: int = 0
     """Bytes; 0: as usual."""
+    rotated: bool = False
+    """The key of its store is the second one, and the first is the one before it; where stores are encrypted."""
 
     def text(self, others: Sequence[Server]) -> str:
         """Its configuration; `others`: all servers there are."""
@@ -66,9 +68,7 @@ class Server:
             domain = f", domain: {self.domain}" if self.domain else ""
             sync = f', sync_interval: "{self.sync_interval:g}s"' if self.sync_interval else ""
             apart = f', unique_tag: "{self.unique_tag}"' if self.unique_tag else ""
-            cipher = Encryption.of(self.name)
-            key = f', key: "key of {self.name}", cipher: {cipher}' if cipher else ""
-            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart}{key} }}')
+            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart}{self._key()} }}')
         if self.cluster:
             routes = ", ".join(f'"nats://{SECRET}:{SECRET}@{peer.ip}:{ROUTE_PORT}"' for peer in peers)
             lines.append(
@@ -87,6 +87,20 @@ class Server:
         if self.max_payload:
             lines.append(f"max_payload: {self.max_payload}")
         return "\n".join((*lines, self.config))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The key of its store, and the one before it if there was one; () for a store that is not encrypted."""
+        first = f"key of {self.name}"
+        if not Encryption.of(self.name):
+            return ()
+        return (f"second {first}", first) if self.rotated else (first,)
+
+    def _key(self) -> str:
+        """Fields of `jetstream` that encrypt its store; "" for none."""
+        fields = zip(("key", "prev_encryption_key"), self.secrets, strict=False)
+        keys = "".join(f', {field}: "{secret}"' for field, secret in fields)
+        return f"{keys}, cipher: {Encryption.of(self.name)}" if keys else ""
 
 
 def cluster(size: int, *, plain: int = 0, sync_interval: float = 0.0, config: str = "") -> tuple[Server, ...]:

@@ -26,8 +26,11 @@ def keyring(cipher: str) -> Keyring:
 
 def store_seal(cipher: str = AES, rng: Rng | None = None) -> StoreSeal:
     """Return the seal of a data store."""
-    ring = keyring(cipher)
-    return StoreSeal(Values(ring, rng or SystemRng()), HiddenNames(ring.names), NAMED_TABLES)
+    return seal_of(keyring(cipher), rng or SystemRng())
+
+
+def seal_of(ring: Keyring, rng: Rng) -> StoreSeal:
+    return StoreSeal(Values(ring, rng), HiddenNames(ring.names), NAMED_TABLES)
 
 
 def segment_keys(cipher: str, rng: Rng) -> Segments:

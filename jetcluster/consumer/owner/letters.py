@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
 from jetcluster.consumer.owner.context import DeliveryContext
+from jetcluster.consumer.owner.letter_queue import MAX_IN_FLIGHT, MIN_PAUSE_NS, LetterQueue
 from jetcluster.consumer.owner.letter_search import LetterSearch, SearchError, SearchMemory
-from jetcluster.consumer.state.letters import MAX_LETTERS, TERMINATED, Letter
+from jetcluster.consumer.state.letters import TERMINATED, Letter
 from jetcluster.consumer.state.turn import BURIED
 from jetcluster.model.dead_letters import is_publishable
 from jetcluster.model.times import SECOND, rfc3339
@@ -25,14 +25,10 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.records import NamedTuple
 
-MAX_IN_FLIGHT: Final = 16
 MAX_BYTES_IN_FLIGHT: Final = 8 << 20
 """Letters under way; one may be larger alone."""
 ANSWER_NS: Final = 5 * SECOND
 """Time after which a letter or question without an answer counts as failed."""
-MIN_PAUSE_NS: Final = SECOND
-MAX_PAUSE_NS: Final = 30 * SECOND
-"""Pauses between failures in a row double."""
 WINDOW_KNOWN_NS: Final = 60 * SECOND
 """An update of the target may change its duplicate window: it is asked for again."""
 LEVEL_PAUSE_NS: Final = SECOND
@@ -79,9 +75,9 @@ class _Doubt(NamedTuple):
 class LetterPublisher:
     """The letters of one owned consumer."""
 
-    __slots__ = ("_answers", "_confirming", "_doubts", "_failures", "_in_flight", "_inbox", "_look_at", "_memory",
-                 "_not_before", "_number", "_owner", "_queue", "_refused", "_search", "_search_began", "_search_until",
-                 "_size", "_stored", "_stream", "_subscription", "_target", "_tell_after", "_window", "_window_until",
+    __slots__ = ("_answers", "_confirming", "_doubts", "_in_flight", "_inbox", "_look_at", "_look_first", "_memory",
+                 "_number", "_owner", "_queue", "_refused", "_search", "_search_began", "_search_until", "_size",
+                 "_stored", "_stream", "_subscription", "_target", "_tell_after", "_window", "_window_until",
                  "last_error")  # fmt: skip
 
     def __init__(self, owner: DeliveryContext, stream: str) -> None:
@@ -99,14 +95,12 @@ class LetterPublisher:
         """(reply subject, header block, payload) since the last run."""
         self.last_error = ""
         """The last failure, "" after a success."""
-        self._failures = 0
-        self._not_before = 0
         self._tell_after = 0
         self._target = self._subject()
         self._forget()
 
     def _forget(self) -> None:
-        self._queue: deque[int] = deque()
+        self._queue = LetterQueue()
         self._doubts: dict[int, _Doubt] = {}
         self._in_flight: dict[bytes, _Try] = {}
         self._size = 0
@@ -117,6 +111,9 @@ class LetterPublisher:
         """Confirmed ones that are not on their way into the log yet."""
         self._confirming: OrderedSet[int] = OrderedSet()
         """Confirmed ones whose BURIED is under way."""
+        self._look_first = False
+        """Nobody answered again and again: it looks for the letters before it sends more. The target may store them
+        and not say so."""
         self._search: LetterSearch | None = None
         self._search_began = self._search_until = 0
 
@@ -140,12 +137,12 @@ class LetterPublisher:
         self._take_answers(self._owner.clock.time_ns())
         self._target = self._subject()
         confirmed = OrderedSet([*self._confirming, *self._stored])
-        self._window = self._window_until = self._failures = self._not_before = 0
+        self._window = self._window_until = 0
         self.last_error = ""
         self.reset()
         letters = self._owner.state.letters.by_seq
         self._confirming.update(dict.fromkeys(seq for seq in confirmed if seq in letters))
-        self._queue = deque(seq for seq in letters if seq not in confirmed)
+        self._queue = LetterQueue(seq for seq in letters if seq not in confirmed)
         for seq in confirmed:
             self._doubts.pop(seq, None)
 
@@ -167,7 +164,7 @@ class LetterPublisher:
         """Send letters that may have been sent at any time until now."""
         now = self._owner.clock.time_ns()
         for seq in seqs:
-            self._queue.append(seq)
+            self._queue.extend([seq])
             self._doubts[seq] = _Doubt(self._owner.state.letters.by_seq[seq].time, now)
 
     def stop(self) -> None:
@@ -230,8 +227,8 @@ class LetterPublisher:
         times = [tried.until for tried in self._in_flight.values()]
         if self._search is not None:
             times.append(self._search_until)
-        if self._queue and self._not_before > now:
-            times.append(self._not_before)
+        if at := self._queue.wake_at(now):
+            times.append(at)
         if self._refused:
             times.append(self._look_at)
         if times:
@@ -247,7 +244,8 @@ class LetterPublisher:
         self._size -= tried.size
         error = _error_of(headers, payload)
         if error:
-            self._failed(tried.seq, error, now)
+            self._queue.refused(tried.seq, now)
+            self._tell(error, now)
         else:
             self._succeeded(tried.seq)
             wish = self._owner.state.rules.letters
@@ -261,19 +259,18 @@ class LetterPublisher:
             known = self._doubts.get(tried.seq)
             at = tried.until - ANSWER_NS
             self._doubts[tried.seq] = _Doubt(at if known is None else known.first, at)
-            self._failed(tried.seq, "no stream answers", now)
+            self._queue.unanswered(tried.seq, now)
+            self._tell("no stream answers", now)
+            self._look_first = self._queue.silences > 1
         if self._search is not None and self._search_until <= now:
             self._search_failed("search for letters: no answer", now)
 
     def _succeeded(self, seq: int) -> None:
-        self._failures = 0
-        self.last_error = next(reversed(self._refused.values()), "")
+        self._queue.succeeded(seq)
+        if not self._queue.fails:
+            self.last_error = next(reversed(self._refused.values()), "")
         self._doubts.pop(seq, None)
         self._stored.append(seq)
-
-    def _failed(self, seq: int, error: str, now: int) -> None:
-        self._queue.append(seq)
-        self._pause(error, now)
 
     def _refuse(self, seq: int, error: str) -> None:
         """Leave a letter where it waits, since another try would not help; the others go on."""
@@ -294,43 +291,39 @@ class LetterPublisher:
                 self._refused[seq] = error
             elif seq in letters:
                 self._take_up([seq])
-        if not self._refused and not self._failures:
+        if not self._refused and not self._queue.fails:
             self.last_error = ""
 
-    def _pause(self, error: str, now: int) -> None:
+    def _tell(self, error: str, now: int) -> None:
         error = error.encode("utf-8", "replace")[:MAX_ERROR_BYTES].decode("utf-8", "ignore")
         if not self.last_error and now >= self._tell_after:
             self._tell_after = now + TELL_AGAIN_NS
             self._owner.advise.letters_fail(len(self._owner.state.letters), error)
         self.last_error = error
-        pause = min(MIN_PAUSE_NS << min(self._failures, 6), MAX_PAUSE_NS)
-        self._failures += 1
-        self._not_before = now + pause
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def _send_some(self, now: int) -> None:
-        """Send as many as may be under way; one alone while they fail."""
+        """Send as many as may be under way."""
         for _ in range(MAX_IN_FLIGHT):
-            if now < self._not_before or self._search is not None or not (seq := self._next()):
+            if self._search is not None or not (seq := self._next(now)):
                 return
             doubt = self._doubts.get(seq)
+            if self._look_first and self._doubts:
+                self._begin_search(now)
+                return
             if doubt is not None and (now >= self._window_until or now - doubt.first >= self._window // 2):
                 self._begin_search(now)
                 return
-            self._queue.popleft()
+            self._queue.take(seq)
             self._send(seq, self._owner.state.letters.by_seq[seq], now)
         self._owner.run_soon()
 
-    def _next(self) -> int:
+    def _next(self, now: int) -> int:
         """Return the next letter that may be under way, 0 for none."""
-        most = 1 if self._failures else MAX_IN_FLIGHT
-        if len(self._in_flight) >= most or self._size >= MAX_BYTES_IN_FLIGHT:
+        if self._size >= MAX_BYTES_IN_FLIGHT:
             return 0
-        letters = self._owner.state.letters
-        while self._queue and self._queue[0] not in letters:
-            self._doubts.pop(self._queue.popleft(), None)
-        return self._queue[0] if self._queue else 0
+        return self._queue.next(now, len(self._in_flight), self._owner.state.letters.by_seq)
 
     def _send(self, seq: int, letter: Letter, now: int) -> None:
         owner, wish = self._owner, self._owner.state.rules.letters
@@ -355,7 +348,8 @@ class LetterPublisher:
         taken = owner.bus.publish(target.encode("utf-8", "surrogateescape"), payload, reply, lines)
         if not taken and self._in_flight.pop(reply, None) is not None:
             self._size -= size
-            self._failed(seq, "no stream takes their subject", now)
+            self._queue.refused(seq, now)
+            self._tell("no stream takes their subject", now)
 
     def _next_reply(self) -> bytes:
         if self._subscription is None:
@@ -392,10 +386,15 @@ class LetterPublisher:
     def _begin_search(self, now: int) -> None:
         owner, wish = self._owner, self._owner.state.rules.letters
         assert wish is not None
+        self._look_first = False
+        letters = owner.state.letters
+        self._doubts = {seq: doubt for seq, doubt in self._doubts.items() if seq in letters}
+        if not self._doubts:
+            owner.run_soon()
+            return
         oldest = min(doubt.first for doubt in self._doubts.values())
         pattern = wish.filter_of(self._stream, owner.state.name)
-        letters = owner.state.letters
-        wanted = {self.id_of(seq) for seq in self._doubts if seq in letters}
+        wanted = {self.id_of(seq) for seq in self._doubts}
         self._search = LetterSearch(owner.bus, self._next_reply, self._memory, pattern, oldest, wanted)
         self._search_began = now
         self._search_until = now + ANSWER_NS
@@ -407,8 +406,9 @@ class LetterPublisher:
     def _search_failed(self, error: str, now: int) -> None:
         """Letters without a doubt need no search: they go first."""
         self._search = None
-        self._queue = deque(sorted(self._queue, key=self._doubts.__contains__))
-        self._pause(error, now)
+        self._queue.put_last(self._doubts.__contains__)
+        self._queue.pause(now)
+        self._tell(error, now)
 
     def _searched(self, headers: bytes, payload: bytes, now: int) -> None:
         assert self._search is not None
@@ -427,7 +427,7 @@ class LetterPublisher:
         stored = {seq for seq in self._doubts if seq in waiting and self.id_of(seq) in found}
         for seq in stored:
             self._succeeded(seq)
-        self._queue = deque(seq for seq in islice(self._queue, MAX_LETTERS) if seq not in stored)
+        self._queue.remove(stored)
         if stored:
             self._owner.run_soon()
         # A try of a moment ago may still be on its way: it is found by its id.
@@ -436,8 +436,8 @@ class LetterPublisher:
             for seq, doubt in self._doubts.items()
             if began - doubt.last < ANSWER_NS
         }
-        if self._queue and self._queue[0] in self._doubts and self._window < 2 * ANSWER_NS:
-            self._not_before = now + MIN_PAUSE_NS
+        if self._queue.first in self._doubts and self._window < 2 * ANSWER_NS:
+            self._queue.pause(now, now + MIN_PAUSE_NS)
 
 
 def _copied(block: bytes) -> list[tuple[bytes, bytes]]:

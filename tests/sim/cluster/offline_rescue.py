@@ -6,7 +6,7 @@ whoever runs it, only how it reads a journal is part of this: it must find there
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,14 +14,17 @@ from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.raft.journal.disk import FileDisk, FileMark
-from jetcluster.raft.journal.inspection import has_sealed, read_journal
+from jetcluster.raft.journal.inspection import JournalView, has_sealed, read_journal
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.rescue import take_over
+from jetcluster.sealing.keyring import Keyring
+from jetcluster.sealing.segments import Segments
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.machine import DATA, JOURNAL, Machine, SimPlatform
+from testkit.twins.encryption import seal_of
 from testkit.twins.time import SeededRng
 
 WRITTEN = 30.0
@@ -74,8 +77,9 @@ async def _write(
 
     async def program() -> None:
         try:
-            applied = _applied(platform, assignment)
-            await _changed(platform, machine.peer_id, lambda journal: change(journal, applied))
+            keyring = _unlock(platform, deployment.servers[machine.name].secrets)
+            applied = _applied(platform, assignment, keyring)
+            await _changed(platform, machine.peer_id, keyring, lambda journal: change(journal, applied))
         except Exception as error:
             done.append(error)
         else:
@@ -91,8 +95,15 @@ async def _write(
     machine.kill()
 
 
-def _applied(platform: SimPlatform, assignment: Assignment) -> tuple[int, int]:
-    kv = platform.open_store(Path(DATA))
+def _unlock(platform: SimPlatform, secrets: Sequence[str]) -> Keyring | None:
+    """The keys of the store; None for one that is not encrypted."""
+    if not secrets:
+        return None
+    return Keyring.unlock(Path(DATA).parent, secrets[0], secrets[-1], platform.files, platform.rng)
+
+
+def _applied(platform: SimPlatform, assignment: Assignment, keyring: Keyring | None) -> tuple[int, int]:
+    kv = platform.open_store(Path(DATA), seal=None if keyring is None else seal_of(keyring, platform.rng))
     try:
         rules = StreamRules.from_config(assignment.config)
         store = BlockStore(kv, assignment.gid, memory=rules.memory)
@@ -102,18 +113,21 @@ def _applied(platform: SimPlatform, assignment: Assignment) -> tuple[int, int]:
         kv.close()
 
 
-async def _changed(platform: SimPlatform, peer: str, change: Callable[[Journal], None]) -> None:
+async def _changed(
+    platform: SimPlatform, peer: str, keyring: Keyring | None, change: Callable[[Journal], None]
+) -> None:
     directory, loop = Path(JOURNAL), asyncio.get_running_loop()
     failures: list[BaseException] = []
     mark = FileMark(directory.with_name(MARK_NAME), peer, platform.files)
+    keys = None if keyring is None else Segments(keyring, platform.rng)
     journal = Journal(
         FileDisk(directory, files=platform.files), platform.open_writer(loop), loop, platform.rng,
-        platform.journal_options(directory, None), failures.append, mark,
+        platform.journal_options(directory, None), failures.append, mark, keys=keys,
     )  # fmt: skip
     journal.serve(lambda logs: None)
     try:
         journal.open()
-        _inspect(platform, directory, mark, journal)
+        _inspect(platform, journal, read_journal(directory, mark.read(), keys, platform.files), sealed=keys is not None)
         change(journal)
         wanted = {log: log.gseq for log in journal.groups.values()}
         while not failures and any(log.durable_gseq < gseq for log, gseq in wanted.items()):
@@ -124,10 +138,9 @@ async def _changed(platform: SimPlatform, peer: str, change: Callable[[Journal],
         raise failures[0]
 
 
-def _inspect(platform: SimPlatform, directory: Path, mark: FileMark, journal: Journal) -> None:
+def _inspect(platform: SimPlatform, journal: Journal, view: JournalView, *, sealed: bool) -> None:
     """Raises Violation where the journal, read as it is, has other logs than the one that was opened."""
-    view = read_journal(directory, mark.read(), files=platform.files)
-    if has_sealed(directory, platform.files):
+    if has_sealed(Path(JOURNAL), platform.files) and not sealed:
         raise Violation("a journal that is read without a key has segments that are sealed")
     for gid, log in journal.groups.items():
         seen = view.groups[gid]

@@ -19,7 +19,8 @@ FIVE = frozenset(("come_back", "left_behind"))
 ALONE = "alone"
 """The layout of one server."""
 ENCRYPTED = 5
-"""One in so many scenarios of `each` has stores that are encrypted."""
+"""One in so many scenarios has stores that are encrypted."""
+CIPHERS = ("aes", "chachapoly", "mixed")
 LATER = 0.12
 """Share of seeds that have a workload of weight 0."""
 HARSH = ("blackout", "kill", "partition", "power")
@@ -56,6 +57,8 @@ class Scenario:
     """Share of the disk's calls at which a thread stands still (`testkit.twins.storage.threads`)."""
     cipher: str = ""
     """The cipher of the stores (`layout.Encryption`)."""
+    rotates: bool = False
+    """Each server gets another key for its store, at some start or reload (`server_changes.rotate`)."""
 
     @classmethod
     def of(
@@ -77,6 +80,8 @@ class Scenario:
         weights = [max(found()[name].weight, 1) for name in names]
         drawn = rng.choices(names, weights, k=rng.choice([1, 1, 2, 2, 3])) if names else []
         workloads = tuple(dict.fromkeys(drawn))
+        if "upgrades" in workloads:
+            workloads = tuple(name for name in workloads if not found()[name].newest)
         if exams:
             workloads = (*workloads, *rng.sample(exams, min(rng.choice([1, 1, 2]), len(exams))))
         if focus is None:
@@ -111,7 +116,12 @@ class Scenario:
         scenario = replace(scenario, slow_beat=not scenario.pulse)
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")
-        return replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario
+        scenario = replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario
+        # Numbers of their own, so that a seed is otherwise what it was before stores were encrypted.
+        rng = Random(f"encryption {seed}")
+        if rng.random() >= 1 / ENCRYPTED:
+            return scenario
+        return replace(scenario, cipher=rng.choice(CIPHERS), rotates=rng.random() < 0.5)
 
 
 def each(start: int) -> list[Scenario]:
@@ -128,14 +138,15 @@ def each(start: int) -> list[Scenario]:
         both = (next(exams), next(exams)) if found()[name].examined else ()
         cipher = "mixed" if at % ENCRYPTED == 0 else ""
         workloads = tuple(sorted({*scenario.workloads, *both}))
-        scenarios.append(replace(scenario, small=small, workloads=workloads, cipher=cipher))
+        scenarios.append(replace(scenario, small=small, workloads=workloads, cipher=cipher, rotates=bool(cipher)))
     return scenarios
 
 
 def _with_a_later_one(seed: int, workloads: tuple[str, ...]) -> tuple[str, ...]:
     """Has one that was added later besides, in some seeds: all others are what they were before there was any."""
     rng = Random(f"later {seed}")
-    later = sorted(name for name, one in found().items() if not one.weight)
+    old = "upgrades" in workloads
+    later = sorted(name for name, one in found().items() if not (one.weight or (old and one.newest)))
     return (*workloads, rng.choice(later)) if later and rng.random() < LATER else workloads
 
 

@@ -57,6 +57,15 @@ async def reconfigure(deployment: Deployment, rng: Random) -> None:
         machine.signal(signal.SIGHUP)
 
 
+async def rotate(deployment: Deployment, rng: Random, seconds: float) -> None:
+    """Within `seconds` each server gets another key for its store: it counts from its next start or reload on. Once
+    each, since a key that no start has seen yet is none that the store could be opened with."""
+    for name in rng.sample(sorted(deployment.servers), len(deployment.servers)):
+        await asyncio.sleep(rng.uniform(0.0, seconds / len(deployment.servers)))
+        deployment.trace.add("nemesis", f"{name} is to have another key")
+        deployment.servers[name] = dataclasses.replace(deployment.servers[name], rotated=True)
+
+
 async def join(deployment: Deployment, rng: Random) -> None:
     """One more server, configured like another one; those there hear of it by its routes only."""
     if JOINER in deployment.servers or not _members(deployment):
@@ -152,7 +161,7 @@ async def tidy(deployment: Deployment, rng: Random) -> None:
 def readmit(deployment: Deployment) -> None:
     """Moves the stores of removed servers away, and starts these again."""
     for machine in deployment.machines.values():
-        if is_removed(deployment, machine.peer_id):
+        if has_left(deployment, machine.peer_id):
             deployment.trace.add("nemesis", f"the store of {machine.name}, which was removed, is moved away")
             machine.kill()
             machine.new_disk()
@@ -163,6 +172,18 @@ def is_removed(deployment: Deployment, peer: str) -> bool:
     """Some server knows by the meta log that the one with this id is no member any more."""
     found = [jetstream for machine in deployment.running if (jetstream := jetstream_of(machine)) is not None]
     return any(peer in jetstream.meta.machine.removed for jetstream in found)
+
+
+def has_left(deployment: Deployment, peer: str) -> bool:
+    """Some server knows that this is decided, for which SERVER.REMOVE waits, too: of two voters the other one needs the
+    one that leaves until then."""
+    metas = [jetstream.meta for machine in deployment.running if (jetstream := jetstream_of(machine)) is not None]
+    return any(
+        peer in meta.machine.removed
+        and meta.group is not None
+        and peer not in meta.group.members_at(meta.group.commit_index).members
+        for meta in metas
+    )
 
 
 def require_nothing_there(deployment: Deployment, name: str, peer: str) -> None:

@@ -48,7 +48,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     yield from (replace(scenario, rage=rage) for rage in _calmer(scenario.rage))
     for workload in scenario.workloads if len(scenario.workloads) > 1 else ():
         yield replace(scenario, workloads=tuple(other for other in scenario.workloads if other != workload))
-    plain = {"layout": "three", "skew": 0.0, "processor": 1.0, "disk": 1 << 30, "small": False}
+    plain = {"layout": "three", "skew": 0.0, "processor": 1.0, "disk": 1 << 30, "small": False, "rotates": False}
+    plain |= {} if scenario.rotates else {"cipher": ""}
     for name, value in plain.items():
         if getattr(scenario, name) != value:
             yield replace(scenario, **{name: value})  # type: ignore[arg-type]

@@ -38,6 +38,8 @@ class Workload:
     """The promises that it tries, in the words of docs/."""
     layout: ClassVar[str] = ""
     """A key of `layout.LAYOUTS` for a workload that needs that one and runs alone; "" for any of the usual ones."""
+    newest: ClassVar[bool] = False
+    """It begins with what older servers refuse, so none may be there (`upgrades`)."""
     examined: ClassVar[bool] = True
     """Exams may look at the cluster after it."""
     weight: ClassVar[int] = 1

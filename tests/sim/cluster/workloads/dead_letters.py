@@ -31,6 +31,7 @@ WINDOWS = (120 * SECOND, 120 * SECOND, 20 * SECOND)
 
 class DeadLetters(Workload):
     name = "dead-letters"
+    newest = True
     judges = (Log, Letters)
     promises = (
         "each message that is given up has one dead letter, and none is lost",

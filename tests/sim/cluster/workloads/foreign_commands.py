@@ -44,6 +44,7 @@ AT_ONCE: Final = 12
 class ForeignCommands(Workload):
     name = "foreign-commands"
     weight = 0
+    newest = True
     judges = (Log,)
     promises = (
         "a command that cannot be carried out is refused by all replicas alike, and the stream goes on",

@@ -21,6 +21,7 @@ MOST = 5
 
 class GuardedLimits(Workload):
     name = "guarded"
+    newest = True
     judges = (Log, Guarded)
     promises = (
         "limits remove a message only once the retention guard has acknowledged it, and then they do",

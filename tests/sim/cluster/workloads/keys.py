@@ -24,6 +24,7 @@ CALM = 4.0
 
 class Keys(Workload):
     name = "keys"
+    newest = True
     judges = (Log, Deliveries, InTurn, OneOwner)
     promises = (
         "of a key max_ack_pending_per_subject are out at most; with 1 each comes when the one before is settled",

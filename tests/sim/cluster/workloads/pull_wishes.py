@@ -41,6 +41,7 @@ class Wish:
 class PullWishes(Workload):
     name = "pull-wishes"
     weight = 0
+    newest = True
     judges = (Log, Deliveries)
     promises = (
         "a pull request gets no more messages than its batch and no more bytes than its max_bytes",
