@@ -98,7 +98,7 @@ class Vows:
                 elif said == VOTE_REPLY and length == _VOTE_REPLY.size + 5:
                     self._voted(own, other, gid, _VOTE_REPLY.unpack_from(data, body))
             elif (
-                kind in ASKED and gid != NOBODY and at + 4 + length <= end
+                kind in ASKED and gid != NOBODY and at + 4 + length <= end and not self._is_nonsense(data, at, length)
             ):  # the number of a request is where RAFT has its group
                 self._asked(own, other, kind, gid)
             at += 4 + length

@@ -14,7 +14,7 @@ from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.raft.journal.disk import FileDisk, FileMark
-from jetcluster.raft.journal.inspection import has_sealed, read_journal
+from jetcluster.raft.journal.inspection import JournalView, has_sealed, read_journal
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.rescue import take_over
 from jetcluster.sealing.keyring import Keyring
@@ -119,15 +119,15 @@ async def _changed(
     directory, loop = Path(JOURNAL), asyncio.get_running_loop()
     failures: list[BaseException] = []
     mark = FileMark(directory.with_name(MARK_NAME), peer, platform.files)
+    keys = None if keyring is None else Segments(keyring, platform.rng)
     journal = Journal(
         FileDisk(directory, files=platform.files), platform.open_writer(loop), loop, platform.rng,
-        platform.journal_options(directory, None), failures.append, mark,
-        keys=None if keyring is None else Segments(keyring, platform.rng),
+        platform.journal_options(directory, None), failures.append, mark, keys=keys,
     )  # fmt: skip
     journal.serve(lambda logs: None)
     try:
         journal.open()
-        _inspect(platform, directory, mark, journal)
+        _inspect(platform, journal, read_journal(directory, mark.read(), keys, platform.files), sealed=keys is not None)
         change(journal)
         wanted = {log: log.gseq for log in journal.groups.values()}
         while not failures and any(log.durable_gseq < gseq for log, gseq in wanted.items()):
@@ -138,10 +138,9 @@ async def _changed(
         raise failures[0]
 
 
-def _inspect(platform: SimPlatform, directory: Path, mark: FileMark, journal: Journal) -> None:
+def _inspect(platform: SimPlatform, journal: Journal, view: JournalView, *, sealed: bool) -> None:
     """Raises Violation where the journal, read as it is, has other logs than the one that was opened."""
-    view = read_journal(directory, mark.read(), files=platform.files)
-    if has_sealed(directory, platform.files):
+    if has_sealed(Path(JOURNAL), platform.files) and not sealed:
         raise Violation("a journal that is read without a key has segments that are sealed")
     for gid, log in journal.groups.items():
         seen = view.groups[gid]

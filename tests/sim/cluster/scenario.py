@@ -21,6 +21,8 @@ ALONE = "alone"
 ENCRYPTED = 5
 """One in so many scenarios has stores that are encrypted."""
 CIPHERS = ("aes", "chachapoly", "mixed")
+LATER = 0.12
+"""Share of seeds that have a workload of weight 0."""
 HARSH = ("blackout", "kill", "partition", "power")
 
 
@@ -72,16 +74,18 @@ class Scenario:
         wider = nemesis.WIDER if wider is None else wider
         rng = Random(f"scenario {seed}")
         names = sorted(found())
-        names = names if focus is None else [name for name in names if name in focus]
+        names = [name for name in names if (found()[name].weight if focus is None else name in focus)]
         exams = [name for name in names if issubclass(found()[name], Exam)]
         names = [name for name in names if name not in exams]
-        weights = [found()[name].weight for name in names]
+        weights = [max(found()[name].weight, 1) for name in names]
         drawn = rng.choices(names, weights, k=rng.choice([1, 1, 2, 2, 3])) if names else []
         workloads = tuple(dict.fromkeys(drawn))
         if "upgrades" in workloads:
             workloads = tuple(name for name in workloads if not found()[name].newest)
         if exams:
             workloads = (*workloads, *rng.sample(exams, min(rng.choice([1, 1, 2]), len(exams))))
+        if focus is None:
+            workloads = _with_a_later_one(seed, workloads)
         layout = rng.choices(USUAL, (60, 8, 12, 12, 8))[0]
         if alone := [name for name in workloads if found()[name].layout]:
             workloads = (alone[0], *(name for name in workloads if name in exams and found()[alone[0]].examined))
@@ -136,6 +140,14 @@ def each(start: int) -> list[Scenario]:
         workloads = tuple(sorted({*scenario.workloads, *both}))
         scenarios.append(replace(scenario, small=small, workloads=workloads, cipher=cipher, rotates=bool(cipher)))
     return scenarios
+
+
+def _with_a_later_one(seed: int, workloads: tuple[str, ...]) -> tuple[str, ...]:
+    """Has one that was added later besides, in some seeds: all others are what they were before there was any."""
+    rng = Random(f"later {seed}")
+    old = "upgrades" in workloads
+    later = sorted(name for name, one in found().items() if not (one.weight or (old and one.newest)))
+    return (*workloads, rng.choice(later)) if later and rng.random() < LATER else workloads
 
 
 def _faults(rng: Random, *, wider: bool) -> tuple[str, ...]:

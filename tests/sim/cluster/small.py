@@ -58,6 +58,8 @@ LIMITS: Final = (
     Limit("jetcluster.consumer.owner.push", "MAX_WINDOW_BYTES", 32_000),
     Limit("jetcluster.consumer.owner.push", "MESSAGES_PER_ADVANCE", 4),
     Limit("jetcluster.consumer.owner.pull", "REAPED_PER_STEP", 2),
+    Limit("jetcluster.consumer.owner.pull_queue", "BLOCK_VALUES", 2),
+    Limit("jetcluster.consumer.owner.pull_queue", "MAX_STALE_ALARMS", 2),
     Limit("jetcluster.consumer.owner.pull_dispatch", "MAX_TURN_MESSAGES", 4),
     Limit("jetcluster.consumer.owner.pull_dispatch", "MAX_TURN_LOOKS", 8),
     Limit("jetcluster.consumer.owner.pull_dispatch", "REQUESTS_PER_RETURN", 2),

@@ -241,6 +241,8 @@ def test_a_request_under_the_number_of_one_without_an_answer_is_noticed() -> Non
     vows.overhear(N1, N2, encode_call(3, b"ask", b"") + encode_call(4, b"ask", b""))
     vows.overhear(N2, N1, encode_reply(3, b""))
     vows.overhear(N1, N2, encode_call(3, b"ask", b""))
+    vows.nonsense.add(wrong := encode_call(4, b"\xff", b""))  # what a fault has it say
+    vows.overhear(N1, N2, wrong)
     assert not failures
     vows.overhear(N1, N2, encode_call(4, b"ask", b""))
     assert "n1 asks n2 under the number 4" in failures[0]

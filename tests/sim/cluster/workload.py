@@ -43,7 +43,8 @@ class Workload:
     examined: ClassVar[bool] = True
     """Exams may look at the cluster after it."""
     weight: ClassVar[int] = 1
-    """Share of seeds that have it, compared with others: more for what is seldom in the one state that matters."""
+    """Share of seeds that have it, compared with others: more for what is seldom in the one state that matters. 0 for
+    what came later and is drawn apart (`Scenario.of`): seeds that have none of it stay as they were."""
     judges: ClassVar[tuple[type, ...]] = ()
     """Classes of `judges` that look at its history."""
 
