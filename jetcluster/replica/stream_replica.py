@@ -39,11 +39,12 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.transfer import Taker
 from jetcluster.stream.apply.counters import MAX_COMMAND_MESSAGES
+from jetcluster.stream.apply.rollups import may_be_long
 from jetcluster.stream.lead.atomic_stage import AtomicStage
 from jetcluster.stream.lead.duties import LeaderDuties
 from jetcluster.stream.lead.ingest import BATCH_MESSAGES, Ingest
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import LOWERINGS, RETENTION_GUARD_LEVEL
+from jetcluster.stream.log.levels import RETENTION_GUARD_LEVEL
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
@@ -88,6 +89,7 @@ class StreamReplica(ReplicaState):
             max_pending_messages=settings.max_buffered[0],
             max_pending_bytes=settings.max_buffered[1],
             width=self.store.width,
+            rolls_up=lambda subjects, headers: may_be_long(self.store, self.machine.rules, subjects, headers),
             valve_changed=lambda closed: self._tell_valve(),
         )
         self._bound_batches()
@@ -163,7 +165,7 @@ class StreamReplica(ReplicaState):
                 share.left -= size
             else:
                 self._share = self._quota.take(self.assignment, size, self.holding)
-        if LOWERINGS:
+        if command[1]:  # only a command with a flag may mean something else to an older version
             understood = self.understood(command)
             if understood is None:
                 raise RaftError("not now: a node of an older version would apply this command differently")
