@@ -7,6 +7,7 @@ stream is removed. All of it runs on the event loop and never blocks.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -39,7 +40,6 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.transfer import Taker
 from jetcluster.stream.apply.counters import MAX_COMMAND_MESSAGES
-from jetcluster.stream.apply.rollups import may_be_long
 from jetcluster.stream.lead.atomic_stage import AtomicStage
 from jetcluster.stream.lead.duties import LeaderDuties
 from jetcluster.stream.lead.ingest import BATCH_MESSAGES, Ingest
@@ -89,7 +89,7 @@ class StreamReplica(ReplicaState):
             max_pending_messages=settings.max_buffered[0],
             max_pending_bytes=settings.max_buffered[1],
             width=self.store.width,
-            rolls_up=lambda subjects, headers: may_be_long(self.store, self.machine.rules, subjects, headers),
+            rolls_up=self._rolls_up,
             valve_changed=lambda closed: self._tell_valve(),
         )
         self._bound_batches()
@@ -458,6 +458,13 @@ class StreamReplica(ReplicaState):
     def _bound_batches(self) -> None:
         counted = self.machine.tracks_sources
         self.ingest.batch_messages = MAX_COMMAND_MESSAGES if counted else BATCH_MESSAGES
+
+    def _rolls_up(self, subjects: Sequence[bytes], headers: Sequence[bytes]) -> bool:
+        if not self.machine.rules.allow_rollup_hdrs:
+            return False
+        from jetcluster.stream.apply.rollups import may_be_long  # few streams see a rollup
+
+        return may_be_long(self.store, self.machine.rules, subjects, headers)
 
     def _batches_changed(self) -> None:
         """Wake the replica: an atomic batch began or ended."""

@@ -36,7 +36,6 @@ from jetcluster.stream.apply.fast_rows import FastRowError, FastRows
 from jetcluster.stream.apply.guard import GuardRowError, RetentionGuard
 from jetcluster.stream.apply.jobs import Jobs, StreamJobError
 from jetcluster.stream.apply.publish import EXHAUSTED, MessageAdmission, mapped
-from jetcluster.stream.apply.rollups import RollingUp
 from jetcluster.stream.apply.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.apply.schedules import Schedules, fire
 from jetcluster.stream.apply.sourced import Cursor, Cursors
@@ -346,6 +345,8 @@ class StreamMachine:
 
     def _roll_up(self, index: int, batch: Batch, base: int) -> PublishResult:
         """Stores messages of which some may roll up more than one command should remove."""
+        from jetcluster.stream.apply.rollups import RollingUp  # few streams see one
+
         self._staging.roll_up = rolling = RollingUp(index, self.store, self._jobs, self._follow_jobs)
         try:
             return rolling.told_by(self._admission.admit(batch, base))
