@@ -36,6 +36,7 @@ MINE = "k.>"
 
 NEVER = b"NATS/1.0\r\nNats-TTL: never\r\n\r\n"
 ROLLUP = b"NATS/1.0\r\nNats-Rollup: all\r\n\r\n"
+ROLLUP_SUB = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
 
 
 class Bench:
@@ -62,8 +63,9 @@ class Bench:
             self.kv.commit()
         self.times.clear()
 
-    def publish(self, subjects: list[bytes], headers: list[bytes]) -> None:
-        self.run(commands.encode_publish(self.now, Batch.encode(subjects, headers, [b"x" * 32] * len(subjects))))
+    def publish(self, subjects: list[bytes], headers: list[bytes], *, rolls_up: bool = False) -> None:
+        batch = Batch.encode(subjects, headers, [b"x" * 32] * len(subjects))
+        self.run(commands.encode_publish(self.now, batch, rolls_up=rolls_up))
 
     def purge(self, subject_filter: bytes, seq: int = 0) -> None:
         self.run(commands.encode_purge(self.now, subject_filter, seq))
@@ -158,6 +160,12 @@ CASES = (
     Case("PURGE up to the middle", lambda b: b.purge(b"", b.store.last_seq // 2)),
     Case("max_msgs_per_subject, nothing goes", lambda b: b.update(max_msgs_per_subject=5)),
     Case("max_msgs_per_subject, 100 subjects", lambda b: b.update(max_msgs_per_subject=10), subjects=100),
+    Case(
+        "Nats-Rollup: sub, 2 subjects",
+        lambda b: b.publish([b"k.1"], [ROLLUP_SUB], rolls_up=True),
+        config={"allow_rollup_hdrs": True},
+        subjects=2,
+    ),
     Case("Nats-Rollup: all", lambda b: b.publish([b"k.1"], [ROLLUP]), config={"allow_rollup_hdrs": True}),
     Case("EXPIRE, all never", Bench.expire, config={"allow_msg_ttl": True, "max_age": 3600 * 10**9}, header=NEVER),
     Case("interest", lambda b: b.update(**INTEREST), no_one_wants, consumers=True),

@@ -21,7 +21,7 @@ from jetcluster.api.request import ApiContext, Request, RequestCounters, check_a
 from jetcluster.budget import BusyError, Job, Work
 from jetcluster.cluster.requests import wait_until
 from jetcluster.errors import ApiError, by_code
-from jetcluster.model.advisory import API_AUDIT_SUBJECT
+from jetcluster.model.advisory import API_AUDIT_SUBJECT, api_limit_reached
 from jetcluster.model.codec import dumps, encoding, is_long
 from jetcluster.ordered import OrderedSet
 from jetcluster.protocol.bus import is_no_request
@@ -191,8 +191,10 @@ class JetStreamApi:
                 if not self._running:  # else the next one that ends comes here again
                     self._start_next()
         if self.dropped > self._dropped_told and not self._queue:
+            context = self._context
+            context.advise(api_limit_reached(context.server_name, context.domain, self.dropped - self._dropped_told))
             self._dropped_told = self.dropped
-            self._context.log.warning("API requests dropped", account=self._bus.account, total=self.dropped)
+            context.log.warning("API requests dropped", account=self._bus.account, total=self.dropped)
 
     def _start_some(self) -> Work[None]:
         while self._queue and len(self._running) < MAX_RUNNING:

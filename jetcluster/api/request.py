@@ -198,6 +198,8 @@ class ApiContext:
     compat: CompatOptions = field(default_factory=CompatOptions)
     """Settings of this node's decisions about requests; a reload replaces them."""
     restore_room: RestoreRoom = field(default_factory=RestoreRoom)
+    advise: Callable[[Event], None] = field(default=lambda event: None)
+    """Publishes an event in the system account."""
 
     def advisories(self) -> Advisories:
         return Advisories(self.clock, self.rng, self.server_name, self.domain)

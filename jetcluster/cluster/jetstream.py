@@ -23,6 +23,8 @@ from jetcluster.meta.state import (
     NodeChanged,
     StreamUpdated,
 )
+from jetcluster.model.advisory import domain_leader_elected
+from jetcluster.model.cluster_info import ReplicaInfo, replica_wire
 from jetcluster.raft.api import META_GROUP, NotLeaderError
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.rounds import SLICE_PAUSE, TICK
@@ -219,9 +221,26 @@ class JetStream:
             self._meta_is_current()
         self.joining.announce()
         if leading and self.meta.group is not None:
+            self._tell_meta_leader()
             self.background.spawn(self.parts.registry.keep(self.meta.group.term))
             if self.balancer is not None:
                 self.background.spawn(self.balancer.keep(self.meta.group.term))
+
+    def _tell_meta_leader(self) -> None:
+        assert self.meta.group is not None
+        me, cluster, status = self.network.me, self.network.cluster_name, self.meta.group.status()
+        if not cluster:
+            return
+        now, found = self.runtime.clock.monotonic(), [ReplicaInfo(self.network.name, me, True, 0)]
+        for peer in status.peers:
+            node = self.meta.machine.nodes.get(peer.peer)
+            lag = max(status.commit_index - peer.match_index, 0)
+            seen = int((now - peer.last_seen) * 1e9) if peer.last_seen else 0
+            found.append(ReplicaInfo(node.name if node is not None else "", peer.peer, not lag, seen, lag=lag))
+        event = domain_leader_elected(
+            me, [replica_wire(one) for one in sorted(found)], cluster, self.services.settings.domain
+        )
+        self.services.events.tell(self.services.events.system_account, event)
 
     def _on_meta_config(self) -> None:
         """Announces the members anew: peers may lag, and not know a new member yet."""

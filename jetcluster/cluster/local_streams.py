@@ -6,8 +6,11 @@ the meta log records that the stream was deleted or has moved, never by inferenc
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
+from typing import Final
 
+from jetcluster.budget import BusyError, Steps
 from jetcluster.cluster.consumer_requests import Ask, ConsumerExpiry
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.lone_replicas import LoneReplicas
@@ -18,6 +21,7 @@ from jetcluster.cluster.requests import Body
 from jetcluster.cluster.stream_rescue import StreamRescues
 from jetcluster.errors import ApiError
 from jetcluster.meta.state import Assignment, Effect, StreamAssigned, StreamRemoved, StreamUpdated
+from jetcluster.model.advisory import consumer_action
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.drift import DriftCheck, HashVotes
@@ -26,6 +30,9 @@ from jetcluster.replica.reads.membership import LAST
 from jetcluster.replica.rounds import Background
 from jetcluster.replica.services import Services
 from jetcluster.replica.stream_replica import StreamReplica
+
+EVENTS_PER_STEP: Final = 64
+"""Advisories about a deleted stream's consumers, of which there may be very many, until others have a turn."""
 
 
 class LocalStreams:
@@ -159,6 +166,8 @@ class LocalStreams:
         if replica is not None:
             self._runtime.rounds.remove(gid)
             self._quota.forget(gid)
+            if deleted and replica.leading:
+                self._tell_of_consumers(replica)
             replica.stop(deleted=deleted)
             self._network.raft.stop_group(gid)
             replica.store.remove()
@@ -166,6 +175,24 @@ class LocalStreams:
             self.orphans.delete(gid, self._meta.machine.applied_index if revision is None else revision)
             self._commits.mark()
             self._flusher.soon = True
+
+    def _tell_of_consumers(self, replica: StreamReplica) -> None:
+        """Tells that the consumers of a deleted stream are deleted with it, in turns with other work."""
+
+        def steps() -> Steps[None]:
+            account, stream = replica.assignment.account, replica.assignment.name
+            for number, state in enumerate(states, 1):
+                if not state.rules.direct:
+                    replica.events.tell(account, consumer_action(stream, state.name, "delete"))
+                if number % EVENTS_PER_STEP == 0:
+                    yield
+
+        def failed(error: Exception) -> None:
+            self._runtime.log.error("consumers of a deleted stream are not told of", error=repr(error))
+
+        states = list(replica.consumers.table.by_name.values())
+        with contextlib.suppress(BusyError):  # nobody waits for these
+            self._runtime.budget.start(replica.assignment.account, steps(), lambda _: None, failed, at_once=False)
 
     async def _retire(self, replica: StreamReplica) -> None:
         """Removes a replica that moved away, once its group is complete and no longer counts on it."""

@@ -87,6 +87,19 @@ def replicas_differ(stream: str, server: str, index: int, replicas: Sequence[tup
     return Event(f"{PREFIX}STREAM.REPLICAS_DIFFER.{stream}".encode(), "stream_replicas_differ", fields)
 
 
+def domain_leader_elected(peer: str, replicas: Sequence[Mapping[str, Any]], cluster: str, domain: str) -> Event:
+    """Event for the system account: the server with the id `peer` leads the meta group, whose members are `replicas`
+    (`replica_wire`)."""
+    fields = {"leader": peer, "replicas": replicas, "cluster": cluster} | ({"domain": domain} if domain else {})
+    return Event(f"{PREFIX}DOMAIN.LEADER_ELECTED".encode(), "domain_leader_elected", fields)
+
+
+def api_limit_reached(server: str, domain: str, dropped: int) -> Event:
+    """Event for the system account: `dropped` API requests had no room on `server`."""
+    fields = {"server": server} | ({"domain": domain} if domain else {}) | {"dropped": dropped}
+    return Event(f"{PREFIX}API.LIMIT_REACHED".encode(), "api_limit_reached", fields)
+
+
 def server_removed(server: str, peer: str, cluster: str) -> Event:
     """Event for the system account. `server` is a name, `peer` the id, which can never be a member again."""
     fields = {"server": server, "server_id": peer, "cluster": cluster}

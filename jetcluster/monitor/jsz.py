@@ -46,7 +46,8 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
         state = host.table.by_name.get(name)
         if state is None or state.rules.direct != direct:
             continue
-        owner = host.owner(state.cid)
+        hosted = host.running.get(state.cid)
+        owner = hosted.owner if hosted is not None else None
         info = consumer_info(
             replica.assignment.name,
             state,
@@ -57,7 +58,7 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
             push_bound=owner is not None and owner.push_bound,
             sharing=owner.key_sharing if owner is not None else NO_SHARING,
             letter_error=owner.letter_trouble if owner is not None else "",
-            cluster=replica.infos.consumer_cluster(state, peers),
+            cluster=replica.infos.consumer_cluster(state, peers, hosted.since if hosted is not None else 0),
         )
         if config:
             info["config"] = shown(info["config"])

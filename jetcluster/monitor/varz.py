@@ -38,6 +38,8 @@ def varz(node: Node) -> Json:
     for key in ("auth_required", "tls_required", "tls_verify", "connect_urls"):
         if info.get(key):
             found[key] = info[key]
+    if server.ws_port is not None and (urls := server.ws_port.state.connect_urls):
+        found["ws_connect_urls"] = urls
     found |= {
         "max_connections": options.max_connections,
         "ping_interval": int(options.ping_interval * 1e9),
@@ -184,7 +186,7 @@ def _websocket(node: Node) -> Json:
         "host": options.host,
         "port": port.port,
         "advertise": options.advertise,
-        "no_auth_user": options.no_auth_user or node.options.no_auth_user,
+        "no_auth_user": options.no_auth_user,
         "jwt_cookie": options.jwt_cookie,
         "handshake_timeout": int(options.handshake_timeout * 1e9),
         "auth_timeout": options.authorization.timeout,

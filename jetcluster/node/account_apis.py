@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Rng
@@ -59,6 +60,7 @@ class AccountApis:
             own_limits=own_limits,
             strict=options.jetstream.strict,
             compat=options.compat,
+            advise=partial(jetstream.services.events.tell, options.system_account_name),
         )
         self._serve(self._context)
         if options.is_clustered:

@@ -16,8 +16,9 @@ PAUSE_SECONDS = 0.1
 LATE = (
     "jetcluster.mirror.origin", "jetcluster.mirror.stall", "jetcluster.consumer.owner.key_order",
     "jetcluster.consumer.owner.letters", "jetcluster.stream.read.id_search",
+    "jetcluster.stream.apply.rollups",
 )  # fmt: skip
-"""Modules of mirrors and of consumers with order per key or dead letters."""
+"""Modules of mirrors, of rollups, and of consumers with order per key or dead letters."""
 
 
 async def warm_up(options: Options, visited: asyncio.Event, more: Sequence[str] = ()) -> None:

@@ -158,6 +158,8 @@ class Applying:
         if isinstance(result, JobStep):
             if result.done:
                 self._proposals.applied(result.job, result.removed)
+                if not self._replica.machine.has_job(result.job):
+                    self._ingest.on_job_done(result.job)
             return
         if result is REFUSED:
             self._ingest.on_refused(index, REFUSED)

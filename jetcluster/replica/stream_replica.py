@@ -7,6 +7,7 @@ stream is removed. All of it runs on the event loop and never blocks.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -43,7 +44,7 @@ from jetcluster.stream.lead.atomic_stage import AtomicStage
 from jetcluster.stream.lead.duties import LeaderDuties
 from jetcluster.stream.lead.ingest import BATCH_MESSAGES, Ingest
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import LOWERINGS, RETENTION_GUARD_LEVEL
+from jetcluster.stream.log.levels import RETENTION_GUARD_LEVEL
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
@@ -88,6 +89,7 @@ class StreamReplica(ReplicaState):
             max_pending_messages=settings.max_buffered[0],
             max_pending_bytes=settings.max_buffered[1],
             width=self.store.width,
+            rolls_up=self._rolls_up,
             valve_changed=lambda closed: self._tell_valve(),
         )
         self._bound_batches()
@@ -163,7 +165,7 @@ class StreamReplica(ReplicaState):
                 share.left -= size
             else:
                 self._share = self._quota.take(self.assignment, size, self.holding)
-        if LOWERINGS:
+        if command[1]:  # only a command with a flag may mean something else to an older version
             understood = self.understood(command)
             if understood is None:
                 raise RaftError("not now: a node of an older version would apply this command differently")
@@ -456,6 +458,13 @@ class StreamReplica(ReplicaState):
     def _bound_batches(self) -> None:
         counted = self.machine.tracks_sources
         self.ingest.batch_messages = MAX_COMMAND_MESSAGES if counted else BATCH_MESSAGES
+
+    def _rolls_up(self, subjects: Sequence[bytes], headers: Sequence[bytes]) -> bool:
+        if not self.machine.rules.allow_rollup_hdrs:
+            return False
+        from jetcluster.stream.apply.rollups import may_be_long  # few streams see a rollup
+
+        return may_be_long(self.store, self.machine.rules, subjects, headers)
 
     def _batches_changed(self) -> None:
         """Wake the replica: an atomic batch began or ended."""

@@ -39,6 +39,8 @@ class PublishResult(NamedTuple):
     """Messages in the command."""
     verdicts: list[Verdict] | None
     """One per message; None: all were stored, as `first_seq`, `first_seq + 1`, ..."""
+    waits: tuple[tuple[int, int], ...] = ()
+    """(sequence, job) of stored messages that roll up more than one piece has: their acks wait for the end of it."""
 
 
 class BatchResult(NamedTuple):

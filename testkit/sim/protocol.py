@@ -11,6 +11,7 @@ import struct
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.raft.api import Role
@@ -84,6 +85,8 @@ class Protocol:
             self._ack(key, name, group, frame)
         elif kind == VOTE_REPLY:
             self._vote(key, name, target, group, frame)
+        elif kind == VOTE:
+            self._asks(key, name, group)
         if kind in (VOTE, VOTE_REPLY, LEASE_REQUEST):
             self._leases(key, name, frame)
         if kind in (ACK, REJECT):
@@ -111,6 +114,15 @@ class Protocol:
         stored = log.term_gseq <= log.durable_gseq
         self._rule(name, key, stored, f"votes in term {term} before its disk knows of it")
         self._votes.setdefault((*key, term), {}).setdefault(raft.me, set()).add(group.me)
+
+    def _asks(self, key: Key, name: str, group: Any) -> None:
+        """A candidate counts votes of its term only. One of before, which counts once more, makes a leader of somebody
+        whom too few want; and where it is not counted twice, the same server's new vote does not count at all."""
+        engine = group.engine
+        if engine.role is Role.CANDIDATE and engine.term > self._heads.get(key, -1):
+            given = self._votes.get((*key, engine.term), {}).get(group.me, set())
+            counted = sorted(attrgetter("_votes")(engine) - given)
+            self._rule(name, key, not counted, f"counts the votes of {counted} in term {engine.term}, of before")
 
     def _leases(self, key: Key, name: str, frame: memoryview) -> None:
         """By which a leader reads, whenever it asks for another one, and whenever votes are asked for or given."""
@@ -226,7 +238,10 @@ class Protocol:
             return
         self._promoted[key] = index
         for peer in sorted(set(config.voters) - set(old.voters)):
-            match = self._acks.get(key, {}).get(term, {}).get(peer, 0)
+            said = self._acks.get(key, {}).get(term, {})
+            what = f"makes {peer} a voter at {index}, which has not acknowledged anything that counts in term {term}"
+            self._rule(name, key, peer in said, what)
+            match = said.get(peer, 0)
             near = match >= min(index - 1 - group.config.promote_lag, self._lasts[key][0][1])
             self._rule(name, key, near, f"makes {peer} a voter at {index}, which has {match}")
 

@@ -129,6 +129,21 @@ async def test_stream_actions_and_audit(server: str) -> None:
         ear.close()
 
 
+async def test_a_new_leader_of_the_meta_group_is_told_in_the_system_account(server: str) -> None:
+    ear = Ear()
+    async with ProcessCluster(3, server, config=CONFIG) as nodes:
+        await ear.listen(nodes[1])
+        await asyncio.sleep(0.3)  # the listener's interest is on its way
+        async with await Client.connect(f"nats://s:s@127.0.0.1:{nodes[0].port}") as client:
+            await ask(client, "META.LEADER.STEPDOWN")
+        told = await ear.wait("DOMAIN.LEADER_ELECTED", account="$SYS")
+        check(told, "domain_leader_elected", {"leader", "replicas", "cluster"}, {"client"})
+        assert {one["name"] for one in told["replicas"]} == {"n1", "n2", "n3"}
+        assert told["leader"] in {one["peer"] for one in told["replicas"]} and told["cluster"] == "C"
+        assert not ear.of("DOMAIN.LEADER_ELECTED")
+        ear.close()
+
+
 async def test_a_leader_without_its_majority_says_so(server: str) -> None:
     ear = Ear()
     async with ProcessCluster(3, server, config=CONFIG) as nodes:

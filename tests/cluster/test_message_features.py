@@ -12,7 +12,7 @@ import pytest
 
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
-from testkit.ledger import read_all, wait_direct
+from testkit.ledger import publish_all, read_all, wait_direct
 
 pytestmark = pytest.mark.cluster
 
@@ -88,6 +88,34 @@ async def test_counters_rollups_transforms_republish(tidy: ProcessCluster, repli
         assert await stored(client, "T") == [("mapped.x", "User: u", "1"), ("mapped.x", "User: u", "2")]
         await eventually(lambda: len(heard) == 2, 5.0, "nothing was republished")
     assert heard == [("out.x", "1", "0", b"1"), ("out.x", "2", "1", b"2")]
+
+
+async def test_a_rollup_of_many_messages_has_removed_them_when_it_is_acknowledged(
+    tidy: ProcessCluster, replicas: int
+) -> None:
+    """More of them than one command removes (`jobs.MAX_DIRECT_REMOVALS`), by a client of each server."""
+    many = 9_000
+    async with await tidy[0].connect() as client:
+        await create_stream(client, "R", ["r.>"], replicas, allow_rollup_hdrs=True)
+        ledger = await publish_all(client, "r.many", [b"%d" % number for number in range(many)])
+        assert len(ledger.acked) == many
+        await publish(client, "r.one", b"stays")
+        ack = await publish(client, "r.many", b"all", Nats_Rollup="sub")
+        assert f'"seq":{many + 2}' in ack.replace(" ", "")
+        state = (await client.api("STREAM.INFO.R"))["state"]
+        assert (state["messages"], state["first_seq"], state["last_seq"]) == (2, many + 1, many + 2)
+        oldest = await client.api("STREAM.MSG.GET.R", {"seq": 1, "next_by_subj": "r.many"})
+        assert oldest["message"]["seq"] == many + 2
+    for node in tidy.nodes if replicas == 3 else ():
+        async with await node.connect() as client:
+            await wait_direct(client, "R", many + 2)
+            await eventually(
+                lambda client=client: _has(client, "R", {many + 1, many + 2}), 20, f"{node.name} has others"
+            )
+
+
+async def _has(client: Client, stream: str, seqs: set[int]) -> bool:
+    return (await read_all(client, stream)).keys() == seqs
 
 
 async def test_ttl_markers_and_schedules_in_time(tidy: ProcessCluster, replicas: int) -> None:

@@ -231,7 +231,9 @@ def runs_from(node: Node) -> Path:
 def level_of(tree: Path) -> str:
     code = "from jetcluster.stream.log.levels import LEVEL; print(LEVEL)"
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree)}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-c", code]  # in that tree, for the present folder comes before PYTHONPATH
+    done = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 async def test_a_rolling_upgrade_and_back_loses_nothing(before: Path, tmp_path: Path) -> None:

@@ -35,8 +35,12 @@ class _Pause:
     def end(self) -> None:
         self.failures = self.until = 0
 
+    def over(self, now: int) -> bool:
+        """Also when the clock was set back: no pause is longer than MAX_PAUSE_NS."""
+        return now >= self.until or self.until - now > MAX_PAUSE_NS
+
     def grow(self, now: int) -> None:
-        if now >= self.until:
+        if self.over(now):
             self.until = now + min(MIN_PAUSE_NS << min(self.failures, 6), MAX_PAUSE_NS)
             self.failures += 1
 
@@ -119,14 +123,14 @@ class LetterQueue:
 
     def next(self, now: int, under_way: int, waits: Collection[int]) -> int:
         """Return the one that may go, 0 for none. `under_way`: so many are; `waits`: others are forgotten."""
-        if now < self._all.until or under_way >= (1 if self._all.failures else MAX_IN_FLIGHT):
+        if not self._all.over(now) or under_way >= (1 if self._all.failures else MAX_IN_FLIGHT):
             return 0
         for lane in (self._seqs, self._refused):
             while lane and lane[0] not in waits:
                 self._tried.discard(lane.popleft())
         if self._seqs and (not self._tried or self._may_try(now)):
             return self._seqs[0]
-        return self._refused[0] if self._refused and not under_way and now >= self._ones.until else 0
+        return self._refused[0] if self._refused and not under_way and self._ones.over(now) else 0
 
     def take(self, seq: int) -> None:
         """Take out the one that `next` returned."""
@@ -137,7 +141,7 @@ class LetterQueue:
             self._refused.popleft()
 
     def _may_try(self, now: int) -> bool:
-        if now >= self._tries_until:
+        if not 0 < self._tries_until - now <= SECOND:
             self._tries, self._tries_until = 0, now + SECOND
         return self._tries < FIRST_TRIES
 
@@ -146,4 +150,4 @@ class LetterQueue:
         times = [self._tries_until] if self._seqs and self._tried else []
         times += [self._ones.until] if self._refused else []
         at = max(self._all.until, min(times)) if times else self._all.until if self._seqs else 0
-        return at if at > now else 0
+        return min(at, now + MAX_PAUSE_NS) if at > now else 0

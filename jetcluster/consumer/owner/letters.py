@@ -212,7 +212,7 @@ class LetterPublisher:
                 stored, self._stored = self._stored, []
                 self._confirming.update(dict.fromkeys(stored))
                 self._owner.submit(BURIED, stored)
-            if self._refused and now >= self._look_at:
+            if self._refused and not now < self._look_at <= now + REFUSED_AGAIN_NS:  # or the clock was set back
                 self._look_again(now)
             self._send_some(now)
         self._rearm(now)
@@ -253,7 +253,7 @@ class LetterPublisher:
                 self._memory.confirmed(wish.filter_of(self._stream, self._owner.state.name), payload)
 
     def _expire(self, now: int) -> None:
-        for subject, tried in [one for one in self._in_flight.items() if one[1].until <= now]:
+        for subject, tried in [one for one in self._in_flight.items() if not now < one[1].until <= now + 2 * ANSWER_NS]:
             del self._in_flight[subject]
             self._size -= tried.size
             known = self._doubts.get(tried.seq)

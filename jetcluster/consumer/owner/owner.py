@@ -58,6 +58,8 @@ LOOKED_UP: Final = 512
 DEFERRED_NS: Final = 1_000_000_000
 """Time after which a message is given up that found no room among the letters."""
 LOOK_UP_AGAIN_NS: Final = 2_000_000
+SAME_TIME_NS: Final = 1_000_000_000
+"""Changes of the difference between the clocks up to this are of a slow commit, or of another leader's clock."""
 
 
 class ConsumerOwner(DeliveryContext):
@@ -65,6 +67,7 @@ class ConsumerOwner(DeliveryContext):
 
     __slots__ = (
         "_ahead",
+        "_compared",
         "_epoch",
         "_letters",
         "_paused_until",
@@ -94,6 +97,7 @@ class ConsumerOwner(DeliveryContext):
         self._paused_until = 0
         """End of the present pause in Unix nanoseconds; 0 without one."""
         self._epoch = state.epoch
+        self._compared = False
         self._ahead = 0
         """Nanoseconds by which the local clock is ahead of the log's, including the time to commit: ack_wait counts
         from the sending of a message, whatever the clocks' difference."""
@@ -340,7 +344,7 @@ class ConsumerOwner(DeliveryContext):
             if self.selection.keys is not None:
                 self._settle_missing(kind, value)
             if isinstance(outcome, SentMessages) and outcome.seqs:
-                self._compare_clocks(outcome.seqs)
+                self._compare_clocks()
                 self.selection.redelivery.delivered(outcome.seqs)
                 if self._removed_meanwhile:
                     self.vanished(outcome.seqs)
@@ -351,7 +355,7 @@ class ConsumerOwner(DeliveryContext):
             self._wake_due()
         elif kind == REDELIVER:
             if isinstance(outcome, SentMessages):
-                self._compare_clocks(outcome.seqs)
+                self._compare_clocks()
                 self.selection.redelivery.changed(outcome.seqs)
             self.delivery.applied(kind, value, outcome, token)
             self._wake_due()
@@ -396,11 +400,13 @@ class ConsumerOwner(DeliveryContext):
         if due:
             self.wake_at(due + self._ahead)
 
-    def _compare_clocks(self, seqs: Sequence[int]) -> None:
-        """Compare clocks by just delivered messages: their due times give the log's time, the stream leader's."""
-        entry = self.state.unacked.entries.get(seqs[0]) if seqs else None
-        if entry is not None and entry.due < NEVER:
-            self._ahead = self.clock.time_ns() - (entry.due - self.state.rules.wait_after(entry.deliveries))
+    def _compare_clocks(self) -> None:
+        """Compare clocks by the delivery that was just applied, whose time is the log's: the stream leader's."""
+        ahead = self.clock.time_ns() - self.state.delivered_at
+        late = ahead - self._ahead if self._compared else 0
+        if abs(late) <= SAME_TIME_NS:
+            self._ahead, self._compared, late = ahead, True, 0
+        self.selection.redelivery.late = late  # those delivered before keep their time
 
     # -- for acks and deliveries ------------------------------------------------------------------------------------
 
@@ -496,7 +502,8 @@ class ConsumerOwner(DeliveryContext):
         if not threshold or now - self.used_at < threshold:
             return
         waits_for_acks = not self.state.rules.push and any(
-            now - self._ahead < entry.due < NEVER for entry in self.state.pending.values()
+            now - self._ahead - self.selection.redelivery.late < entry.due < NEVER
+            for entry in self.state.pending.values()
         )
         if waits_for_acks or self.delivery.in_use or self.state.letters.by_seq:
             self.used_at = now

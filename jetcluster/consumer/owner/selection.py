@@ -25,8 +25,8 @@ from jetcluster.store.block_store import BlockStore
 if TYPE_CHECKING:
     from jetcluster.consumer.owner.key_order import KeyOrder
 
-_Entry = tuple[int, int, Sequence[int]]
-"""(due, counter, ascending sequences)"""
+_Entry = tuple[int, int, Sequence[int], int]
+"""(when, counter, ascending sequences, their due time by the log)"""
 _PRUNE_ABOVE_ENTRIES = 64
 
 MAX_BATCH_MESSAGES: Final = 1024
@@ -49,10 +49,12 @@ class Redelivery:
 
     Order: messages that fall due join the end of the queue by stream sequence, as do NAKs without a delay."""
 
-    __slots__ = ("_counter", "_due", "_heap", "_prune_above", "_state", "order", "parked")
+    __slots__ = ("_counter", "_due", "_heap", "_prune_above", "_state", "late", "order", "parked")
 
     def __init__(self, state: ConsumerState) -> None:
         self._state = state
+        self.late = 0
+        """Nanoseconds to add to the due times that come now: the log's time stands still, or has jumped."""
         self.reset()
 
     def reset(self) -> None:
@@ -104,7 +106,7 @@ class Redelivery:
         if len(self._heap) >= self._prune_above:
             self._prune()
         self._counter += 1
-        heapq.heappush(self._heap, (due, self._counter, seqs))
+        heapq.heappush(self._heap, (due + self.late, self._counter, seqs, due))
 
     def _prune(self) -> None:
         """Remove entries whose messages are all settled: with a long ack_wait they would accumulate."""
@@ -121,7 +123,7 @@ class Redelivery:
         pending = self._state.unacked.entries
         found: list[int] = []
         while heap and heap[0][0] <= now:
-            due, _, seqs = heapq.heappop(heap)
+            _, _, seqs, due = heapq.heappop(heap)
             for seq in seqs:
                 entry = pending.get(seq)
                 if entry is not None and entry.due == due:

@@ -162,6 +162,26 @@ class Jobs:
         self._leave(job)
         return JobStep(index, job.removed, False)
 
+    def roll_up(self, index: int, subject: bytes, end: int) -> int:
+        """Removes messages of `subject` below `end`; returns the index of the command whose job goes on with it, 0
+        where all are removed. A purge of the same subject that is under way takes it over, as each of many messages on
+        a subject may roll up those before it."""
+        for one in self._jobs:
+            fits = one.phase != CUT or self._store.slices.spans_all(subject)  # a cut asks for no subject
+            if one.filter == subject and one.purges and not one.keep and fits:
+                one.end = max(one.end, end)
+                self._store.side_put(SIDE_JOBS, one.key, one.encode())
+                return one.index
+        job = StreamJob(index, NEW, end, filter=subject)
+        if not self.limiting and self._run(job):
+            return 0
+        self._leave(job)
+        return index
+
+    def has(self, index: int) -> bool:
+        """Returns whether the command at `index` has a job."""
+        return any(job.index == index for job in self._jobs)
+
     def limit(self, index: int, *, per_subject: bool, at: int = 0) -> int:
         """Enforces new limits; returns how many messages were removed. `per_subject`: that limit is narrower now, or
         holds for more messages (a retention guard's), of which `at` is the first."""

@@ -180,7 +180,11 @@ class StreamMachine:
         kept_from = self.guard.kept_from if self.rules.guard is not None else 0
         if isinstance(decoded, Publish):
             base = max(decoded.ts, self.clock + 1)
-            result: Result = self._admission.admit(decoded.batch, base)
+            result: Result = (
+                self._roll_up(index, decoded.batch, base)
+                if decoded.rolls_up
+                else self._admission.admit(decoded.batch, base)
+            )
             self.clock = base + decoded.batch.count - 1
         elif isinstance(decoded, FastPublish):
             result = self._publish_fast(index, decoded)
@@ -338,6 +342,20 @@ class StreamMachine:
         )  # fmt: skip
         self._follow_jobs()
         self._admission = MessageAdmission(self.name, rules, self.store, self._dedupe, self._staging)
+
+    def _roll_up(self, index: int, batch: Batch, base: int) -> PublishResult:
+        """Stores messages of which some may roll up more than one command should remove."""
+        from jetcluster.stream.apply.rollups import RollingUp  # few streams see one
+
+        self._staging.roll_up = rolling = RollingUp(index, self.store, self._jobs, self._follow_jobs)
+        try:
+            return rolling.told_by(self._admission.admit(batch, base))
+        finally:
+            self._staging.roll_up = None
+
+    def has_job(self, index: int) -> bool:
+        """Returns whether the command at `index` has a job."""
+        return self._jobs.has(index)
 
     def _publish_fast(self, index: int, command: FastPublish) -> Result:
         if command.batch is None:

@@ -40,6 +40,8 @@ OnAppend = Callable[[Batch, int, int], None]
 OnStored = Callable[[int, int], None]
 """Called with (first, last sequence) right after a batch was stored, before limits are enforced; it may remove them."""
 Within = Callable[[Sequence[bytes]], list[bytes]]
+RollUp = Callable[[bytes, int], bool]
+"""Removes what the message (subject, sequence) rolls up, if it takes a job; returns whether it did."""
 
 
 class Staging:
@@ -57,6 +59,8 @@ class Staging:
         self._expiry = expiry
         self._schedules = due
         self.guard = guard
+        self.roll_up: RollUp | None = None
+        """Set while a command is staged whose rollups may leave jobs."""
         self.has_effects = rules.allow_msg_ttl or rules.allow_msg_schedules or rules.allow_rollup_hdrs
         """Headers may have effects: an expiry, a schedule, a purge."""
         self._batch: Batch
@@ -277,7 +281,10 @@ class Staging:
             rollup = b""  # nothing older to purge, as for markers and new keys
         if rollup:
             self.flush()
-            self._store.purge(subject if rollup == b"sub" else b">", keep=1)
+            if rollup != b"sub":
+                self._store.purge(keep=1)
+            elif self.roll_up is None or not self.roll_up(subject, seq):
+                self._store.purge(subject, keep=1)
         if rules.allow_msg_schedules and fields.get(schedules.NEXT) == schedules.PURGE:
             self.flush()
             self._store.purge(fields[schedules.SCHEDULER])

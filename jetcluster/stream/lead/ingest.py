@@ -119,6 +119,9 @@ BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
 """Size at which a command is proposed before the end of the turn."""
 
+MAX_HELD_ACKS: Final = 4096
+"""Acks that wait for the end of jobs; one more is sent at once."""
+
 OPEN_INDEX: Final = 1 << 62
 """A log index that no command has."""
 INTERNAL: Final = "internal"
@@ -142,6 +145,7 @@ class Ingest:
         max_pending_bytes: int = MAX_PENDING_BYTES,
         max_pending_messages: int = MAX_PENDING_MESSAGES,
         width: Callable[[bytes], int] = lambda subject_filter: 0,
+        rolls_up: Callable[[Sequence[bytes], Sequence[bytes]], bool] = lambda subjects, headers: False,
         valve_changed: Callable[[bool], None] | None = None,
     ) -> None:
         self._propose = propose
@@ -152,6 +156,11 @@ class Ingest:
         self.valve = self._backlog.valve
         """Closed while the backlog is full: publishers wait there."""
         self.wildcards = ExpectedWildcards(width)
+        self._rolls_up = rolls_up
+        """Asks of (subjects, header blocks) whether a message will roll up very many (`rollups.may_be_long`)."""
+        self._held: dict[int, list[tuple[bytes, bytes]]] = {}
+        """By job, (reply subject, ack) of messages that wait until it is done."""
+        self._held_acks = 0
         self.batch_messages = BATCH_MESSAGES
         """Limit of messages in one command."""
         self._stage = stage
@@ -207,6 +216,8 @@ class Ingest:
         """Drops the open batches without an answer: the replica leads no more, or the stream is gone."""
         self._stage.clear()
         self.fast.clear()
+        self._held.clear()
+        self._held_acks = 0
 
     def on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """Takes a published message, as `Callback` of the stream's subscriptions. Never blocks, never raises."""
@@ -312,7 +323,11 @@ class Ingest:
             return
         now, batch = self._clock.time_ns(), Batch.encode(self._subjects, self._headers, self._payloads)
         parts, sent = self.fast.take() if self.fast.marked else ((), ())
-        command = encode_fast(now, parts, batch) if parts else encode_publish(now, batch)
+        if parts:
+            command = encode_fast(now, parts, batch)
+        else:
+            rolls_up = bool(self._headers) and self._rolls_up(self._subjects, self._headers)
+            command = encode_publish(now, batch, rolls_up=rolls_up)
         self._subjects, self._headers, self._payloads, self._replies = [], [], [], []
         self._open_bytes = 0
         if self.wildcards.spent:
@@ -343,9 +358,29 @@ class Ingest:
         self._backlog.applied(len(replies), size, weight, self._clock.monotonic() - since)
         answers = self._answers
         if not answers.no_ack and any(replies):
+            if result.waits:
+                replies = self._hold(result, replies)
             answers.bus.publish_many(answers.acks.render(result, replies))
         if self.fast.waiting and (sent := self.fast.waiting.pop(index, None)):
             self.fast.on_applied(sent, result)
+
+    def _hold(self, result: PublishResult, replies: list[bytes]) -> list[bytes]:
+        """Keeps the acks of messages whose jobs are open; returns the reply subjects, with b"" for these."""
+        seqs = result.verdicts or list(range(result.first_seq, result.first_seq + result.count))
+        others = list(replies)
+        for seq, job in result.waits:
+            at = seqs.index(seq)
+            if replies[at] and self._held_acks < MAX_HELD_ACKS:
+                others[at] = b""
+                self._held.setdefault(job, []).append((replies[at], self._answers.acks.ack(seq)))
+                self._held_acks += 1
+        return others
+
+    def on_job_done(self, job: int) -> None:
+        """Acknowledges what waited for the end of this job."""
+        if acks := self._held.pop(job, None):
+            self._held_acks -= len(acks)
+            self._answers.bus.publish_many(acks)
 
     def on_refused(self, index: int, error: ApiError) -> None:
         """Answers the command at `index`, of any kind, which could not be carried out."""

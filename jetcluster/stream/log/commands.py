@@ -10,6 +10,7 @@ stream understand it (`levels`).
 
 The flag NAMED is on commands that must not be carried out twice: the number of the request, u64, precedes the body
 (`asked`). GUARDED is on an UPDATE_CONFIG with a `retention_guard`, which a version without guards must not carry out.
+ROLLS_UP is on a PUBLISH with a message that rolls up more than a piece of a job has: what is beyond that a job removes.
 
 A command that may remove many messages removes a bounded number, and leaves a job (`jobs`) that CONTINUE carries on.
 """
@@ -63,6 +64,8 @@ KINDS: Final = frozenset(
 
 NAMED: Final = 1
 GUARDED: Final = 2
+ROLLS_UP: Final = 4
+_MARKED: Final = frozenset(((GUARDED, UPDATE_CONFIG), (ROLLS_UP, PUBLISH)))
 _MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
 
 HEAD: Final = struct.Struct("<BBQ")
@@ -94,6 +97,8 @@ class Publish(NamedTuple):
 
     ts: int
     batch: Batch
+    rolls_up: bool = False
+    """A job may remove what its messages roll up."""
 
 
 class FastPublish(NamedTuple):
@@ -233,9 +238,9 @@ Command = (
 )
 
 
-def encode_publish(ts: int, batch: bytes) -> bytes:
+def encode_publish(ts: int, batch: bytes, *, rolls_up: bool = False) -> bytes:
     """Encodes a PUBLISH; `batch` is an encoded `store.batch.Batch`."""
-    return HEAD.pack(PUBLISH, 0, ts) + batch
+    return HEAD.pack(PUBLISH, ROLLS_UP if rolls_up else 0, ts) + batch
 
 
 def encode_fast(ts: int, parts: Sequence[FastPart], batch: bytes) -> bytes:
@@ -363,7 +368,7 @@ def decode(command: bytes) -> Command:
         raise UnknownCommandError(f"kind {kind}")
     if ts > LATEST_TIME:
         raise CommandError(f"time {ts}")
-    if flags and (flags, kind) != (GUARDED, UPDATE_CONFIG) and (flags != NAMED or kind not in _MAY_BE_NAMED):
+    if flags and (flags, kind) not in _MARKED and (flags != NAMED or kind not in _MAY_BE_NAMED):
         raise UnknownCommandError(f"kind {kind} with unknown flags {flags:#x}")
     if flags & NAMED:
         if len(command) < HEAD.size + _U64.size:
@@ -371,7 +376,7 @@ def decode(command: bytes) -> Command:
         command = nameless(command)
     try:
         if kind == PUBLISH:
-            return Publish(ts, Batch(command, HEAD.size, False))
+            return Publish(ts, Batch(command, HEAD.size, False), flags == ROLLS_UP)
         if kind == CONSUMER_TURN:
             return Extended(ts, kind, command[HEAD.size :])
         return _decode_body(kind, ts, command)

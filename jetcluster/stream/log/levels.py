@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-LEVEL: Final = 6
+from jetcluster.stream.log.commands import PUBLISH, ROLLS_UP
+
+LEVEL: Final = 7
 """This version's level. 3: leases (`raft.node_state.LEASES_LEVEL`)."""
 ORDER_PER_KEY_LEVEL: Final = 4
 """Lowest level of a server that knows the ops of consumers with order per key. Only such a consumer has them, and its
@@ -23,13 +25,23 @@ DEAD_LETTER_LEVEL: Final = 5
 RETENTION_GUARD_LEVEL: Final = 6
 """Lowest level of a server that knows UPDATE_CONFIGs with the flag GUARDED. A leader proposes none while a member of
 the group is older."""
+LONG_ROLLUP_LEVEL: Final = 7
+"""Lowest level of a server that knows PUBLISHes with the flag ROLLS_UP. For older ones the flag is taken away: they
+remove what a message rolls up at once."""
 MANY_MEMBERS_LEVEL: Final = 2
 """Lowest level of a server that can read a configuration of more than `raft.membership.NARROW_MEMBERS`."""
 
 Lowering = Callable[[bytes], bytes | None]
 """Returns the command for servers of the previous level; None when there is none, and it must wait."""
 
-LOWERINGS: Final[Mapping[int, Lowering]] = {}
+
+def _rolled_up_at_once(command: bytes) -> bytes:
+    if command[0] != PUBLISH or not command[1] & ROLLS_UP:
+        return command
+    return bytes((command[0], command[1] & ~ROLLS_UP)) + command[2:]
+
+
+LOWERINGS: Final[Mapping[int, Lowering]] = {LONG_ROLLUP_LEVEL: _rolled_up_at_once}
 """Lowerings by the level that added what they remove."""
 
 

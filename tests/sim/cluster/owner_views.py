@@ -43,6 +43,8 @@ def _owner(owner: ConsumerOwner, replica: StreamReplica) -> Iterator[str]:
         yield from _keys(selection.keys.queues)
     if isinstance(owner.delivery, PullDelivery):
         yield from _pulls(owner.delivery.queue)
+    elif not state.rules.acks and (sent := attrgetter("_advance.cseq")(owner.delivery)) != state.delivered_cseq:
+        yield f"it has sent {sent} messages, and {state.delivered_cseq} are in the log"
 
 
 def _left(selection: Selection, replica: StreamReplica) -> Iterator[str]:
@@ -61,7 +63,7 @@ def _left(selection: Selection, replica: StreamReplica) -> Iterator[str]:
 def _watched(redelivery: Redelivery) -> Iterator[str]:
     """Each message that waits for its ack is delivered again when that is due."""
     heap, due, state = attrgetter("_heap", "_due", "_state")(redelivery)
-    awaited = {(at, seq) for at, _, seqs in heap for seq in seqs}
+    awaited = {(at, seq) for _, _, seqs, at in heap for seq in seqs}
     for seq, entry in state.unacked.entries.items():
         if 0 < entry.due < NEVER and (entry.due, seq) not in awaited and due.get(seq) != entry.due:
             yield f"{seq} is due at {entry.due}, and nobody looks"

@@ -91,6 +91,9 @@ def _requests(node: Node, jetstream: JetStream) -> Iterator[str]:
         queued: int = attrgetter("_queued_bytes")(api)
         if queued and not api.waiting()[0]:
             yield f"no request of {account} waits for the API, and {queued} of their bytes are counted"
+        room = attrgetter("_context.restore_room")(api)
+        if room.restores or room.held:
+            yield f"nobody restores a stream, and {room.restores} who do are counted, with {room.held} bytes"
     settings, replicas = jetstream.services.settings, jetstream.replicas.values()
     stages = [replica.ingest.batches.stage for replica in replicas]
     staged = sum(batch.size for stage in stages for batch in attrgetter("_open")(stage).values())
@@ -103,6 +106,10 @@ def _requests(node: Node, jetstream: JetStream) -> Iterator[str]:
     if settings.read_memory.used and not any(reads):
         yield f"no read waits, and {settings.read_memory.used} bytes of them are counted"
     for replica in replicas:
+        for link in replica.mirrors.links.by_key.values():
+            inflow = attrgetter("_inflow")(link)
+            if inflow is not None and not inflow.settled:
+                yield f"{replica.assignment.name}: messages of {link.upstream.name} wait, and nothing is under way"
         ingest = replica.ingest
         if not ingest.proposed and (ingest.pending_messages or ingest.pending_bytes):
             pending = f"{ingest.pending_messages} with {ingest.pending_bytes} bytes"
@@ -118,6 +125,8 @@ def _idle(jetstream: JetStream) -> Iterator[str]:
         yield f"{len(waiters.futures)} wait for a leader of group {gid}"
     if size := raft.journal.queued_bytes:
         yield f"{size} bytes wait for the journal"
+    if jetstream.meta.leading and (moves := attrgetter("administration._moving")(jetstream)):
+        yield f"moves of groups {sorted(moves)} are counted, and nothing moves"
     early = attrgetter("_early")(raft)
     kept = sum(len(frame) for frames in early.kept.values() for _, _, frame in frames)
     if kept != early.bytes:

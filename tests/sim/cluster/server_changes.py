@@ -16,7 +16,7 @@ from jetcluster.raft.api import Role
 from testkit.sim.deployment import COPIES, Deployment, Violation
 from tests.sim.cluster.expendable import drains, expendable
 from tests.sim.cluster.invariants import jetstream_of, replicas
-from tests.sim.cluster.machine_faults import one, start
+from tests.sim.cluster.machine_faults import one, restart, start
 from tests.sim.cluster.member_changes import ask
 
 SYSTEM = "sys"
@@ -97,6 +97,8 @@ async def decommission(deployment: Deployment, rng: Random) -> None:
             return  # what is there once goes to others, where no damage may hide
         if await ask(deployment, rng, "SERVER.EVACUATE", {"peer_id": peer}, SYSTEM) is None:
             raise TimeoutError
+    if rng.random() < 0.3:
+        await _tag(deployment, rng, machine.name)
     if rng.random() < 0.3:  # too early: refused, or of a server with nothing
         await ask(deployment, rng, "SERVER.REMOVE", {"peer_id": peer}, SYSTEM)
     await _empty(deployment, rng, peer)
@@ -104,6 +106,16 @@ async def decommission(deployment: Deployment, rng: Random) -> None:
         require_nothing_there(deployment, machine.name, peer)
     await put_back(deployment, rng)
     readmit(deployment)
+
+
+async def _tag(deployment: Deployment, rng: Random, name: str) -> None:
+    """A server starts again with one more tag, so that it is registered anew."""
+    machine, server = deployment.machines[name], deployment.servers[name]
+    if machine.runs and not machine.paused:
+        tag = f"shelf:{rng.randrange(10)}"
+        deployment.trace.add("nemesis", f"{name} gets the tag {tag}")
+        deployment.servers[name] = dataclasses.replace(server, tags=(*server.tags, tag))
+        await restart(machine, rng)
 
 
 async def _empty(deployment: Deployment, rng: Random, peer: str) -> None:

@@ -28,6 +28,8 @@ class Limit(NamedTuple):
 WORKLOADS: Final = "tests.sim.cluster.workloads."
 LIMITS: Final = (
     Limit("jetcluster.store.slices", "STEP", STEP),
+    Limit("jetcluster.store.block_writer", "REWRITE_BYTES", 64),
+    Limit("jetcluster.store.block_writer", "MIN_SCAN_BLOCKS", 4),
     Limit("jetcluster.stream.log.commands", "PART_BYTES", 700),
     Limit("jetcluster.stream.lead.ingest", "BATCH_MESSAGES", 8, ("jetcluster.replica.stream_replica",)),
     Limit("jetcluster.stream.lead.answers", "FIRST_WINDOW_BYTES", 8 << 10),
@@ -154,6 +156,7 @@ LIMITS: Final = (
 RAFT: Final = {
     "window_batches": 4, "window_bytes": 16 << 10, "max_uncommitted": 128 << 10, "pin_seconds": 4.0, "pin_entries": 64,
     "pin_bytes": 64 << 10, "digest_groups": 2, "hand_overs": 2, "early_frames": 4,
+    "promote_lag": 4,
 }  # fmt: skip
 """Fields of `jetcluster.raft.config.RaftConfig`."""
 SLOW_BEAT: Final = {"heartbeat": 0.25, "second_opinion": 0.6}

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.sim.cluster.mutants import ROOT, Mutant, load
+from tests.sim.cluster.nemesis import FAULTS
+from tests.sim.cluster.workload import found
 
 AT_LEAST = 60
 ROOMS = {
@@ -35,6 +37,11 @@ def test_a_mutant_applies(mutant: Mutant, tmp_path: Path) -> None:
     path.write_text(before)
     mutant.apply(tmp_path)
     assert ast.dump(ast.parse(path.read_text())) != ast.dump(ast.parse(before))
+
+
+def test_what_seeds_of_a_mutant_are_drawn_from_is_there() -> None:
+    for mutant in load():
+        assert found().keys() >= set(mutant.only) and FAULTS.keys() >= set(mutant.faults), mutant.name
 
 
 def test_all_rooms_have_some() -> None:

@@ -11,6 +11,7 @@ from jetcluster.api import dispatch
 from jetcluster.api import request as api_request
 from jetcluster.cluster import meta_rescue, requests
 from jetcluster.errors import NOT_AVAILABLE, by_code
+from jetcluster.model.advisory import Event
 from tests.unit.api.fake_cluster import Client
 
 
@@ -85,6 +86,8 @@ async def test_the_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.Mon
     monkeypatch.setattr(dispatch, "MAX_RUNNING", 1)
     client = Client()
     client.api.max_queued = 3
+    told: list[Event] = []
+    client.context.advise = told.append
     got: list[int] = []
     client.bus.subscribe(b"in.*", lambda s, r, h, p, o: got.append(int(s[3:])))
     for i in range(10):
@@ -94,6 +97,8 @@ async def test_the_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.Mon
             await asyncio.sleep(0.001)
     assert (got, client.api.dropped) == ([0, 7, 8, 9], 6)
     assert client.log.lines == [("warning", "API requests dropped", {"account": "A", "total": 6})]
+    (event,) = told
+    assert (event.subject, event.fields["dropped"]) == (b"$JS.EVENT.ADVISORY.API.LIMIT_REACHED", 6)
 
 
 async def test_queued_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,3 +47,28 @@ async def test_consumers_beat_deliver_and_end_requests_after_the_time_has_gone_b
         sent.clear()
         await asyncio.sleep(25)
         assert len(beats) > 20 and len(sent) > 20 and client.statuses == [b"408 Request Timeout"]
+
+
+@virtual_time
+async def test_a_message_is_due_in_time_while_the_streams_time_stands_still() -> None:
+    """Others are delivered meanwhile: each of them seemed to be delivered when the first one was."""
+    async with Cluster() as cluster:
+        await cluster.create("S", ask="A")
+        await consumer(cluster["A"], "c", ack_wait=2 * SECOND)
+        client = Puller(cluster["A"], "S", "c")
+        await cluster["A"].publish(b"s", b"first")
+        await client.ack(*await client.fetch(1))
+        for name in "ABC":
+            cluster.ahead[name] = -HOUR
+        await asyncio.sleep(40)
+        await cluster["A"].publish(b"s", b"late")
+        (late,) = await client.fetch(1)
+        sent = cluster.loop.time()
+        for number in range(40):
+            await cluster["A"].publish(b"s", b"%d" % number)
+            (got,) = await client.fetch(1)
+            if got[2] == b"late":
+                break
+            await client.ack(got)
+            await asyncio.sleep(0.25)
+        assert got[2] == late[2] and 2.0 <= cluster.loop.time() - sent < 3.0

@@ -33,7 +33,7 @@ def consumer(**changed: Any) -> tuple[Any, Any]:
         push_bound=False,
         letter_trouble="full",
         selection=SimpleNamespace(in_flight=2),
-        withheld=lambda now: "replay",
+        withheld=lambda: "replay",
     )
     store = SimpleNamespace(
         last_seq=5, view=lambda one, start: SimpleNamespace(first=lambda: SimpleNamespace(ts=NOW - 60 * SECOND))

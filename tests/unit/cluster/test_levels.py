@@ -10,7 +10,8 @@ import pytest
 from jetcluster.cluster import meta_members
 from jetcluster.errors import ApiError
 from jetcluster.raft.api import RaftError
-from jetcluster.replica import replica_state, stream_replica
+from jetcluster.replica import replica_state
+from jetcluster.store.batch import Batch
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.levels import (
     DEAD_LETTER_LEVEL,
@@ -48,9 +49,9 @@ async def test_commands_are_lowered_until_the_last_node_of_the_group_is_upgraded
         assert asked == [(commands.DELETE_MSG, LEVEL - 1), (commands.PURGE, LEVEL - 1)]
         asked.clear()
         await old.publish(b"s", b"1")
-        assert asked == [], "no command with messages has another form yet"
-        monkeypatch.setattr(stream_replica, "LOWERINGS", {LEVEL: lowered})
-        await old.publish(b"s", b"2")
+        assert asked == [], "a command with messages has another form only if it has a flag"
+        one = Batch.encode([b"s"], [], [b"2"])
+        leader.propose_data(commands.encode_publish(1, one, rolls_up=True))
         assert asked == [(commands.PUBLISH, LEVEL - 1)]
         old.raft.levels.own = LEVEL
         await asyncio.sleep(1)

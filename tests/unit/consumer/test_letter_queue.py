@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 from jetcluster.consumer.owner.letter_queue import FIRST_TRIES, MAX_IN_FLIGHT, MAX_PAUSE_NS, MIN_PAUSE_NS, LetterQueue
+from jetcluster.consumer.owner.letters import MAX_HOPS
+from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.batch import Batch
 from jetcluster.stream.log import commands
@@ -132,3 +134,27 @@ def test_what_is_gone_or_found_is_forgotten() -> None:
     queue.put_last([3].__contains__)
     queue.remove([3])
     assert not queue and queue.first == 0 and queue.wake_at(0) == 0
+
+
+def test_a_clock_that_is_set_back_makes_no_pause_longer() -> None:
+    hour = 3600 * SECOND
+    for fail in (LetterQueue.refused, LetterQueue.unanswered):
+        queue = LetterQueue([1])
+        queue.take(1)
+        fail(queue, 1, hour)
+        assert queue.next(hour, 0, range(9)) == 0 and queue.next(5, 0, range(9)) == 1
+        assert queue.wake_at(5) <= 5 + MAX_PAUSE_NS
+
+
+def test_a_letter_that_may_not_be_sent_is_looked_at_again_after_the_clock_was_set_back() -> None:
+    r = rig()
+    target = Target(r)
+    block = header_block.build([(b"Nats-Dead-Letter-Hops", b"%d" % MAX_HOPS)])
+    r.node.apply(commands.encode_publish(r.node.now, Batch.encode([b"s.a"], [block], [b""])))
+    r.next()
+    r.advance(6)
+    assert not target.tries and len(r.state.letters) == 1
+    r.node.apply(commands.encode_delete_msg(r.node.now, 1))
+    r.owner.letters.run(r.now - 20 * SECOND)
+    r.advance(1)
+    assert target.seqs == [1] and not r.state.letters

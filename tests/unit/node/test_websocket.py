@@ -101,6 +101,18 @@ async def test_what_monitoring_says_of_the_port(tmp_path: Path) -> None:
         }
 
 
+async def test_monitoring_shows_the_addresses_of_a_cluster_and_the_ports_own_anonymous_user(tmp_path: Path) -> None:
+    text = (
+        'websocket { listen: "127.0.0.1:-1", no_tls: true, advertise: "ws.example:443" }\n'
+        'cluster { name: C, listen: "127.0.0.1:-1", authorization { user: r, password: p } }\n'
+        "accounts { A { users: [ {user: a, password: p} ] } }\nno_auth_user: a\n"
+    )
+    async with node_of(tmp_path, text) as node:
+        found = varz(node)
+        assert found["ws_connect_urls"] == ["ws.example:443"]
+        assert "no_auth_user" not in found["websocket"], "nats-server shows only one that the block has"
+
+
 async def test_users_by_type_of_connection_cookies_and_reload(tmp_path: Path) -> None:
     users = """
         authorization { users: [

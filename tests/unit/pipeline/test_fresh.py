@@ -32,6 +32,7 @@ GOOD = [
     look(1),
     look(0, "eventual"),
     look(3, bound=5.0, age=2.0, applied=3),
+    look(3, bound=0.05, age=0.122),  # a clock that is fast by 10 %, counted as one that is slow by as much
     look(2, expect=2),
     look(2, fresh.SESSION, client="w2"),
     replace(look(0, expect=4, applied=3), type="fail", error=fresh.BEHIND),
@@ -44,11 +45,17 @@ BAD = {
     "too old": look(2, bound=5.0),
     "older than it tells": look(2, age=5.0),
     "an age beyond its wish": look(3, bound=2.0, age=2.5),
+    "an age beyond what clocks explain": look(3, bound=0.05, age=0.13),
     "nothing": look(0, fresh.LINEARIZABLE),
     "another value": look(3, msg_id="v2"),
     "refused": replace(look(0, expect=3, applied=3), type="fail", error=fresh.BEHIND),
 }
-KINDS = {"another value": "wrong value", "an age beyond its wish": "wrong age", "refused": "refused"}
+KINDS = {
+    "another value": "wrong value",
+    "an age beyond its wish": "wrong age",
+    "an age beyond what clocks explain": "wrong age",
+    "refused": "refused",
+}
 
 
 @pytest.mark.parametrize("event", GOOD)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from jetcluster import errors
+from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import (
     BackpressureError,
     EntryTooLargeError,
@@ -15,6 +16,7 @@ from jetcluster.raft.api import (
     RaftError,
     StorageFullError,
 )
+from jetcluster.stream.lead import ingest as ingest_module
 from jetcluster.stream.lead.answers import FIRST_WINDOW_BYTES
 from jetcluster.stream.lead.atomic_stage import AtomicStage, BatchLimits, BatchQuota
 from jetcluster.stream.lead.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_TURN_UNITS, OPEN_INDEX, Ingest
@@ -26,6 +28,7 @@ from testkit.twins.time import ManualTime
 from tests.unit.stream.fake_store import ClientOrigin, FakeBus, ServerOrigin, block
 
 CLIENT = ClientOrigin()
+ROLLUP = header_block.build([(b"Nats-Rollup", b"sub")])
 
 
 class Log:
@@ -97,6 +100,41 @@ def test_acks_come_with_apply_and_in_bulk() -> None:
     ]
     assert rig.bus.bulks == 1
     assert (rig.ingest.pending_messages, rig.ingest.pending_bytes) == (0, 0)
+
+
+def test_the_ack_of_a_long_rollup_waits_for_its_job_and_no_other_ack_does() -> None:
+    asked: list[tuple[bytes, ...]] = []
+    rig = Rig(rolls_up=lambda subjects, headers: bool(asked.append((*subjects, *headers))) or headers[-1] == ROLLUP)
+    rig.publish(1, reply=b"r1")
+    rig.end_turn()
+    assert not asked, "without headers nothing is asked"
+    for reply, headers in ((b"r2", b""), (b"r3", ROLLUP), (b"r4", b"")):
+        rig.publish(1, reply=reply, headers=headers)
+    rig.publish(1, reply=b"r5", headers=ROLLUP)
+    rig.end_turn()
+    assert [one.rolls_up for one in rig.log.publishes()] == [False, True] and len(asked) == 1
+    rig.ingest.on_applied(101, PublishResult(1, 1, None))
+    rig.ingest.on_applied(102, PublishResult(2, 4, [2, 3, errors.by_code(10054), 4], ((3, 102), (4, 90))))
+    assert [reply for reply, _, _ in rig.bus.sent] == [b"r1", b"r2", b"r4"]
+    assert not rig.ingest.pending_messages
+    rig.ingest.on_job_done(7)
+    rig.ingest.on_job_done(90)
+    rig.ingest.on_job_done(102)
+    assert [(reply, json.loads(ack)["seq"]) for reply, ack, _ in rig.bus.sent[3:]] == [(b"r5", 4), (b"r3", 3)]
+    rig.ingest.on_job_done(102)
+    assert len(rig.bus.sent) == 5
+
+
+def test_so_many_acks_wait_for_jobs_and_one_that_leads_no_more_forgets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest_module, "MAX_HELD_ACKS", 1)
+    rig = Rig()
+    rig.publish(3)
+    rig.end_turn()
+    rig.ingest.on_applied(101, PublishResult(1, 3, None, ((1, 101), (3, 101))))
+    assert [json.loads(ack)["seq"] for _, ack, _ in rig.bus.sent] == [2, 3]
+    rig.ingest.clear()
+    rig.ingest.on_job_done(101)
+    assert len(rig.bus.sent) == 2
 
 
 def test_several_commands_in_flight_are_acked_with_their_own_results(rig: Rig) -> None:

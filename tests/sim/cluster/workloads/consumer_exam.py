@@ -264,7 +264,7 @@ class ConsumerExam(Exam):
         session.subscribe("to.once", take)
         await session.flush()
         await asyncio.sleep(1.0)
-        await self._consumer("once", deliver_subject="to.once", ack_wait=3 * SECOND)
+        await self._consumer("once", deliver_subject="to.once", ack_wait=3 * SECOND, max_ack_pending=4)
         await asyncio.sleep(3.0 + SLACK)
         told = [(Delivered.of(msg).seq, Delivered.of(msg).count) for msg in got]
         self.equal("each comes once", told, [(seq, 1) for seq in range(1, MESSAGES + 1)])

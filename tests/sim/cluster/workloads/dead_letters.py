@@ -25,6 +25,8 @@ AGAIN = 32.0
 """Seconds within which a letter that was refused is looked at again."""
 ROOM = 5
 """Letters that a full target has room for at first, and how many more it gets at a time."""
+NARROW = 2_000
+"""Bytes of a letter with its headers that a narrow target takes."""
 WINDOWS = (120 * SECOND, 120 * SECOND, 20 * SECOND)
 """The target's duplicate_window. The short one is longer than a publish is on its way here."""
 
@@ -54,6 +56,8 @@ class DeadLetters(Workload):
         self.later = self.rng.random() < 0.4
         self.full = self.rng.random() < 0.5
         self.window = self.rng.choice(WINDOWS)
+        self.narrow = self.rng.random() < 0.3
+        """The target does not take the letters of large messages yet."""
         if not self.later:
             await self._target(ROOM if self.full else -1)
 
@@ -64,7 +68,9 @@ class DeadLetters(Workload):
 
     def _config(self, most: int) -> dict[str, Any]:
         config = {"name": TARGET, "subjects": [f"{one}.>" for one in TARGETS], "num_replicas": self.copies}
-        return config | {"allow_direct": True, "duplicate_window": self.window, "discard": "new", "max_msgs": most}
+        size = NARROW if self.narrow else -1
+        config |= {"allow_direct": True, "duplicate_window": self.window, "max_msg_size": size}
+        return config | {"discard": "new", "max_msgs": most}
 
     async def _target(self, most: int, how: str = "CREATE") -> None:
         await self.insist(f"{how} of {TARGET}", lambda: self.admin.api(f"STREAM.{how}.{TARGET}", self._config(most)))
@@ -80,6 +86,8 @@ class DeadLetters(Workload):
         session = await self.session("write")
         async for count in self.turns(8.0):
             text, headers = f"given-{count}", dict(FAR if self.rng.random() < 0.05 else {})
+            if self.narrow and self.rng.random() < 0.3:
+                text += " " + "x" * NARROW
             ack = await self.store_logged(self.log, session, f"given.{count % 5}", text, headers)
             if headers:
                 self.far.append(int(ack["seq"]))
@@ -135,7 +143,8 @@ class DeadLetters(Workload):
 
     async def check(self) -> None:
         session = await self.session("rest")
-        if self.later or self.full:
+        narrow, self.narrow = self.narrow, False
+        if self.later or self.full or narrow:
             await self._target(-1, "CREATE" if self.later else "UPDATE")
         for seq in self.far:
             await self.insist(f"deleting {seq}", lambda seq=seq: self._delete(session, seq))

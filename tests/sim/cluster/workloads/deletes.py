@@ -10,6 +10,8 @@ from tests.sim.cluster.workload import PASSING, Writers, together
 
 STREAM = "DELETE"
 SUBJECTS = "abcd"
+AT_ONCE = (1, 1, 1, 1, 1, 1, 1, 8)
+"""Messages at a time: those that come together are stored together."""
 NO_MESSAGE = 10043
 NOT_FOUND = 10037
 ERASED = 120.0
@@ -45,9 +47,13 @@ class Deletes(Writers):
     async def _write(self) -> None:
         session = await self.session("write")
         async for count in self.turns(10.0):
-            subject, text = f"delete.{self.rng.choice(SUBJECTS)}", str(count)
-            ack = await self.store_logged(self.log, session, subject, text)
-            self.subjects[int(ack["seq"])] = subject
+            texts = [f"{count}.{number}" for number in range(self.rng.choice(AT_ONCE))]
+            await asyncio.gather(*(self._store(session, text) for text in texts))
+
+    async def _store(self, session: Session, text: str) -> None:
+        subject = f"delete.{self.rng.choice(SUBJECTS)}"
+        ack = await self.store_logged(self.log, session, subject, text)
+        self.subjects[int(ack["seq"])] = subject
 
     async def _remove(self) -> None:
         session = await self.session("remove")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from testkit.sim.session import Msg
 from tests.sim.cluster.judges import Copies, Log
 from tests.sim.cluster.workload import Workload, together
 
 UPSTREAMS = ("UP1", "UP2")
+LAST = 40
+"""Messages that each of them gets at once in the end, so that nothing comes after them that would push them on."""
 
 
 class Mirrors(Workload):
@@ -39,6 +43,8 @@ class Mirrors(Workload):
         async for count in self.turns(pace):
             text = f"{stream}-{count}"
             await self.store_logged(log, session, f"{stream}.x", text)
+        texts = [f"{stream}-last-{number}-{'.' * 80}" for number in range(LAST)]
+        await asyncio.gather(*(self.store_logged(log, session, f"{stream}.x", text) for text in texts))
 
     async def check(self) -> None:
         wanted = self.logs["UP1"].acked
