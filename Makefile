@@ -44,7 +44,7 @@ $(STAMP): pyproject.toml scripts/hatch_build.py scripts/native.py $(wildcard jet
 	@$(BIN)/python -m compileall -q jetcluster # an editable install leaves that to the first start, which it slows down
 	@touch $(STAMP)
 
-tools: ## nats-server and the nats CLI into .tools (needs Go; says so where it is missing)
+tools: ## nats-server, the nats CLI and more into .tools (needs Go, azurite npm; says so where one is missing)
 	@scripts/tools.sh
 
 lint: install ## format check, lint, types, layers, house rules

@@ -77,3 +77,27 @@ class SystemRng:
 
     def token(self, n: int) -> bytes:
         return secrets.token_bytes(n)
+
+
+_SET_BACK_NS: Final = SECOND
+"""Nanoseconds from which on a difference is no correction of a clock that goes on."""
+
+
+class OnwardClock:
+    """A `Clock` for what is to happen some time from now: where another one is set back it goes on from where it was,
+    by `lead` ahead from then on. (Set forward, it follows.) What waits for a time would else wait so much longer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.monotonic, self.uptime = clock.monotonic, clock.uptime
+        self.lead = 0
+        """Nanoseconds by which it is ahead of the other clock."""
+        self._base = clock.time_ns() - int(clock.monotonic() * SECOND)
+
+    def time_ns(self) -> int:
+        wall = self._clock.time_ns()
+        base = wall - int(self.monotonic() * SECOND)
+        if base < self._base - _SET_BACK_NS:
+            self.lead += self._base - base
+        self._base = base
+        return wall + self.lead

@@ -11,6 +11,8 @@ command -v go >/dev/null 2>&1 || go="needs Go"
 [ -x "$top/.tools/bin/helm" ] || command -v helm >/dev/null 2>&1 || say "tests of the chart's values: no helm ($go)"
 command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 ||
   say "tests/console: no Chromium on PATH (Debian: apt-get install chromium)"
+[ -x "$top/.tools/azurite/node_modules/.bin/azurite-blob" ] || command -v azurite-blob >/dev/null 2>&1 ||
+  say "archives in Azure: no azurite (run \`make tools\`; needs npm)"
 docker info >/dev/null 2>&1 || say "tests/deploy/test_containers.py: no docker daemon answers"
 [ -x "$top/.tools/bin/toxiproxy-server" ] || command -v toxiproxy-server >/dev/null 2>&1 ||
   say "chaos on links between nodes: no toxiproxy-server ($go)"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the peers we test against into .tools/bin: the real `nats-server` and the `nats` CLI, built with Go.
-# And helm, which renders the chart in deploy/helm, and toxiproxy-server, the links of `make chaos`. None is needed to run
-# jetcluster. Where one cannot be had, one line says why and the script goes on. `tools.sh helm` installs that one only.
+# And helm, which renders the chart in deploy/helm, toxiproxy-server, the links of `make chaos`, and azurite (with npm), a
+# twin of Azure's object store for tests of archives. None is needed to run jetcluster. Where one cannot be had, one line
+# says why and the script goes on. `tools.sh helm` installs that one only.
 # `tools.sh peer` installs the nats-server that `make bench` compares with into .tools/peer: the newest one.
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -11,8 +12,23 @@ NATS_SERVER_VERSION=${NATS_SERVER_VERSION:-v2.15.2}
 PEER_VERSION=${PEER_VERSION:-v2.15.3}
 NATS_CLI_VERSION=${NATS_CLI_VERSION:-v0.5.1}
 LIMIT=${TOOLS_TIMEOUT:-240}   # seconds per tool
-wanted=${*:-nats-server nats toxiproxy-server helm}
+wanted=${*:-nats-server nats toxiproxy-server helm azurite}
 mkdir -p "$bin"
+
+if [[ " $wanted " == *" azurite "* ]]; then
+  azurite="$top/.tools/azurite"
+  if [ -x "$azurite/node_modules/.bin/azurite-blob" ]; then
+    echo "tools: azurite is there"
+  elif ! command -v npm >/dev/null 2>&1; then
+    echo "tools: no npm on this machine: azurite is not installed (its tests say so and are skipped)"
+  elif log=$(mkdir -p "$azurite" && timeout "$LIMIT" npm install --prefix "$azurite" --no-audit --no-fund "azurite@${AZURITE_VERSION:-3.37.0}" 2>&1); then
+    echo "tools: installed azurite"
+  else
+    echo "tools: azurite is not installed: $(tail -n 1 <<<"$log")"
+  fi
+  wanted=${wanted/azurite/}
+  [ -n "${wanted// /}" ] || exit 0
+fi
 
 if ! command -v go >/dev/null 2>&1; then
   echo "tools: no Go on this machine: nats-server and the nats CLI are not installed (their tests say so and are skipped), nor helm, nor toxiproxy-server"

@@ -18,7 +18,7 @@ from jetcluster.api import models, streams
 from jetcluster.api.request import ApiContext, Request, check_letters, check_target
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
-from jetcluster.cluster.meta_service import ALIVE_SECONDS
+from jetcluster.cluster.restore_watch import ALIVE_SECONDS
 from jetcluster.consumer.state import archived
 from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.state import Assignment

@@ -16,7 +16,12 @@ from typing import Any, Final, Self
 from jetcluster.backup.storage import BackupStorageError, PresentError, StorageAwayError, StoredFile
 
 RETRY_SECONDS: Final = 60
-ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3")
+ENDPOINTS: Final = {
+    "s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""The first two letters of a URL -> the variables that name an endpoint of one's own."""
 
 
 class ObjectStorage:
@@ -41,7 +46,7 @@ class ObjectStorage:
             # An endpoint of one's own may speak plain HTTP, which obstore takes only when told.
             store = from_url(
                 url.rstrip("/"),
-                client_options={"allow_http": True} if speaks_plain_http() else None,
+                client_options={"allow_http": True} if speaks_plain_http(url) else None,
                 retry_config={"retry_timeout": timedelta(seconds=RETRY_SECONDS)},
             )
         except (BaseError, ValueError) as error:
@@ -141,9 +146,9 @@ class _ObjectReader(io.RawIOBase):
         return count
 
 
-def speaks_plain_http() -> bool:
-    """Returns whether the environment names an endpoint of one's own that speaks plain HTTP."""
-    return any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS)
+def speaks_plain_http(url: str) -> bool:
+    """Returns whether the environment names an endpoint of one's own for `url`, and that speaks plain HTTP."""
+    return any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS.get(url[:2], ENDPOINTS["az"]))
 
 
 def _first_line(error: Exception) -> str:

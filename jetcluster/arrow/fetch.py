@@ -25,7 +25,7 @@ from jetcluster.arrow.link import Link
 from jetcluster.arrow.options import SourceOptions
 from jetcluster.client.connection import Gather
 from jetcluster.client.reply import ConnectionLostError, NoRespondersError, Reply, RequestTimeoutError
-from jetcluster.client.stream_state import StreamError, leader_next
+from jetcluster.client.stream_state import StreamError, leader_next, stream_state
 from jetcluster.errors import ApiError, JetclusterError, PassingError
 
 PROOF: Final = b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
@@ -36,6 +36,10 @@ GATHERS_AHEAD: Final = 2
 """Requests in flight while an answer is processed."""
 MIN_PAUSE_SECONDS: Final = 0.02
 MAX_PAUSE_SECONDS: Final = 0.5
+
+
+LOOK_SECONDS: Final = 1.0
+"""After this time without anybody who answers for a stream, a reader asks whether it is there."""
 
 
 class ReplicaLagError(PassingError):
@@ -92,6 +96,7 @@ class RangeFetch:
                 self.link.go_on()
                 self._wait(error, self._options.retry_timeout)
             except NoRespondersError as error:
+                self._look_for_stream()
                 self.link.no_responders()
                 self._wait(error, self._patience)
             except ReplicaLagError as error:
@@ -111,6 +116,11 @@ class RangeFetch:
                 if self._options.prefetch and self._at < self._high:
                     self._ask_ahead()
                 yield batch
+
+    def _look_for_stream(self) -> None:
+        """Raises StreamError when nobody has answered for some time and the stream is not there any more."""
+        if self._waited and time.monotonic() - self._waited > LOOK_SECONDS:
+            check_there(self.link, self._leader_of, self._options.request_timeout)
 
     @property
     def _patience(self) -> float:
@@ -230,6 +240,14 @@ class RangeFetch:
             f"{self._leader_of}: the replica on {who} has nothing from {self._at} on and the leader does{has} "
             f"(the range ends at {self._high - 1}; replicaWait={self._options.replica_wait:g}s)"
         )
+
+
+def check_there(link: Link, stream: str, timeout: float) -> None:
+    """Raises StreamError for a stream that was deleted; returns where nobody can say."""
+    try:
+        stream_state(link.connection, stream, timeout)
+    except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
+        return
 
 
 def is_behind(end: Reply) -> bool:

@@ -20,12 +20,14 @@ from jetcluster.arrow.archived import Seen
 from jetcluster.arrow.archived_rows import ArchivedConverter
 from jetcluster.arrow.convert import Converter
 from jetcluster.arrow.fetch import (
+    LOOK_SECONDS,
     MAX_PAUSE_SECONDS,
     MIN_PAUSE_SECONDS,
     PROOF,
     IncompleteError,
     RangeFetch,
     ReplicaLagError,
+    check_there,
     is_behind,
     merged,
     refuse,
@@ -108,6 +110,8 @@ class LastFetch:
                 self._link.go_on()
             except NoRespondersError as error:
                 failure, most = error, self._options.retry_timeout
+                if time.monotonic() - begun > LOOK_SECONDS:
+                    check_there(self._link, self._task.target.stream, self._options.request_timeout)
                 self._link.no_responders()
             except (ConnectionLostError, RequestTimeoutError, IncompleteError, ApiError) as error:
                 if not error.retriable:

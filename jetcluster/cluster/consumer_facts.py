@@ -41,7 +41,7 @@ def consumer_facts(replica: StreamReplica, state: ConsumerState, server: str, no
         waiting=owner.num_waiting,
         bound=owner.push_bound,
         target=_target(rules),
-        withheld=owner.withheld(now),
+        withheld=owner.withheld(),
         in_flight=owner.selection.in_flight,
         ack_pending=view.ack_pending,
         max_ack_pending=rules.max_ack_pending,

@@ -90,6 +90,8 @@ class MetaMembers:
         if group is None or not self._meta.leading or peer in group.peers:
             return
         if peer in self._meta.machine.removed:
+            if peer in group.members_at(group.commit_index).members:
+                return  # until that is decided its vote may be needed, and whoever hears this gives the store up
             raise MembershipError(REMOVED)
         if peer in self._network.mesh.peers and not self._network.mesh.peers[peer].jetstream:
             raise MembershipError("a server without JetStream is no member")

@@ -2,10 +2,6 @@
 
 The node that a client is connected to parses and validates, and sends the request to whichever node leads the meta
 group. Each request is safe to repeat: it carries an id, and the state machine remembers verdicts.
-
-`RestoreWatch` tracks the restores under way, and finds those that are abandoned. A stream under restore is bound to the
-node that talks to the client, which reports every few seconds; if it dies, the stream would keep its name and subjects
-for ever. Only the meta leader counts the time, anew with each term.
 """
 
 from __future__ import annotations
@@ -25,13 +21,13 @@ from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
 from jetcluster.meta.state import Assignment
-from jetcluster.model import retention_guard
+from jetcluster.model import link_rules, retention_guard
 from jetcluster.model.subjects import Patterns
 from jetcluster.stream.log.levels import LEVEL, RETENTION_GUARD_LEVEL
-from jetcluster.stream.rules import RESTORING
 
 if TYPE_CHECKING:
     from jetcluster.cluster.refusals import Refusals
+    from jetcluster.cluster.restore_watch import RestoreWatch
     from jetcluster.logs import Log
 
 Body = dict[str, Any]
@@ -80,7 +76,7 @@ class MetaService:
         self._well = well
         self._cluster_name = cluster_name
         self._clustered = clustered
-        self._restores = RestoreWatch(clock)
+        self._watch: RestoreWatch | None = None
         self._underway: Counter[str] = Counter()
         """By peer, replicas placed but not applied yet: concurrent creates must not all pick the same nodes."""
         self._reserving: Counter[tuple[str, str]] = Counter()
@@ -88,6 +84,8 @@ class MetaService:
         self._leading: Counter[str] = Counter()
         self._updating: Counter[tuple[str, str]] = Counter()
         """By account and name, updates of a stream that are not decided yet and give it another placement."""
+        self._linking: dict[tuple[str, str], Mapping[str, Any]] = {}
+        """By account and name, configurations with links that are not decided yet."""
 
     async def handle(self, kind: str, body: Body) -> Body:
         """Answers one request; all values are JSON-ready. Raises ApiError for a refusal. `barrier` comes first: the
@@ -160,7 +158,7 @@ class MetaService:
         existing = self._machine.check_create(account, config, limits)
         # An equal stream is answered also while no node has room for another one.
         placement = ChosenPeers(existing.peers, existing.leader_hint) if existing else self._place(config)
-        with self._placing(placement, config):
+        with self._placing(placement, config), self._linked(account, config):
             return await self._decide(
                 {
                     "kind": "stream_create",
@@ -187,8 +185,32 @@ class MetaService:
             scaled = new["num_replicas"] != old.replicas
             command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
             command |= {"from": list(old.peers), "at": self._clock.time_ns()}
-        with self._replacing(old, new):
+        with self._replacing(old, new), self._linked(body["account"], new):
             return await self._decide(command)
+
+    @contextmanager
+    def _linked(self, account: str, config: Mapping[str, Any]) -> Iterator[None]:
+        """Compares a mirror's or sources' upstreams with all streams, also those that are not decided yet: of two
+        streams that are given each other as sources at the same time one is refused. The client's server, which has
+        looked at them before, may not know the other one. Raises ApiError as `link_rules.check_upstreams`."""
+        if not config.get("mirror") and not config.get("sources"):
+            yield
+            return
+
+        def find(name: str) -> Mapping[str, Any] | None:
+            if (coming := self._linking.get((account, name))) is not None:
+                return coming
+            found = self._machine.assignment(account, name)
+            return found.config if found is not None else None
+
+        link_rules.check_upstreams(config, find)
+        key = account, config["name"]
+        self._linking[key] = config
+        try:
+            yield
+        finally:
+            if self._linking.get(key) is config:
+                del self._linking[key]
 
     @contextmanager
     def _replacing(self, old: Assignment | None, new: Mapping[str, Any]) -> Iterator[None]:
@@ -270,7 +292,8 @@ class MetaService:
 
     async def _stream_restored(self, body: Body) -> Body:
         keys = ("request", "account", "name", "gid")
-        return await self._decide({"kind": "stream_restored", **{key: body[key] for key in keys}})
+        with self._restores.ending(int(body["gid"])):
+            return await self._decide({"kind": "stream_restored", **{key: body[key] for key in keys}})
 
     async def _stream_move_cancel(self, body: Body) -> Body:
         keys = ("request", "account", "name", "revision")
@@ -363,14 +386,25 @@ class MetaService:
             }
         )
 
+    @property
+    def _restores(self) -> RestoreWatch:
+        if self._watch is None:
+            from jetcluster.cluster.restore_watch import RestoreWatch  # few servers ever see a restore
+
+            self._watch = RestoreWatch(self._clock)
+        return self._watch
+
     async def _restore_alive(self, body: Body) -> Body:
         self._restores.alive(int(body["gid"]))
         return {}
 
     async def give_up_restores(self, term: int, request: Callable[[], str]) -> list[Assignment]:
         """Deletes the streams of abandoned restores (`RestoreWatch`), and returns them. Raises as `handle` does."""
-        gone = []
-        for assignment in self._restores.overdue(self._machine.restoring, term):
+        gone: list[Assignment] = []
+        restoring = self._machine.restoring
+        for assignment in self._restores.overdue(restoring, term) if restoring or self._watch is not None else ():
+            if not self._restores.silent(assignment.gid):
+                continue
             body = {"account": assignment.account, "name": assignment.name, "gid": assignment.gid}
             await self._stream_delete({"request": request(), **body})
             gone.append(assignment)
@@ -539,30 +573,3 @@ _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {
     "list": MetaService._list,
     "usage": MetaService._usage,
 }
-
-ALIVE_SECONDS: Final = 3.0
-"""Time between two reports of the receiving node."""
-SILENT_SECONDS: Final = 15.0
-"""Time without a report after which the stream is deleted."""
-
-
-class RestoreWatch:
-    """The last report of each receiving node, by stream, in monotonic time."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._heard: dict[int, float] = {}
-        self._term = 0
-
-    def alive(self, gid: int) -> None:
-        if gid in self._heard:
-            self._heard[gid] = self._clock.monotonic()
-
-    def overdue(self, assignments: Iterable[Assignment], term: int) -> list[Assignment]:
-        """Returns the streams whose restore must be given up. Must be called regularly while this node leads."""
-        if term != self._term:
-            self._term, self._heard = term, {}
-        now = self._clock.monotonic()
-        restoring = {a.gid: a for a in assignments if a.config.get(RESTORING)}
-        self._heard = {gid: self._heard.get(gid, now) for gid in restoring}
-        return [a for gid, a in restoring.items() if now - self._heard[gid] >= SILENT_SECONDS]

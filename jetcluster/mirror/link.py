@@ -18,7 +18,7 @@ from jetcluster.clock import TimerHandle
 from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
-from jetcluster.mirror.upstream import SourcedFrom, Start, Upstream, newest_of, start_of
+from jetcluster.mirror.upstream import MAX_ACK_PENDING, SourcedFrom, Start, Upstream, count_in, newest_of, start_of
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
@@ -304,7 +304,7 @@ class UpstreamLink:
 
     def _ask(
         self, subject: bytes, body: bytes, answered: Callable[[dict[str, Any]], None], silent: Callable[[], None],
-        refused: ApiError | Callable[[], None] | None = None,
+        refused: ApiError | Callable[[ApiError], None] | None = None,
     ) -> None:  # fmt: skip
         """Sends a request once, for this attempt only. An error in the answer fails it, with `refused` if set, which
         may be a call in place of that."""
@@ -339,8 +339,8 @@ class UpstreamLink:
                 if error is None:
                     answered(answer)
                 elif callable(refused):
+                    refused(error)
                     error = None
-                    refused()
                 else:
                     error = refused or error
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
@@ -372,7 +372,7 @@ class UpstreamLink:
 
     def _informed(self, info: dict[str, Any]) -> None:
         identity = short_hash(str(info["created"]).encode())
-        last_seq = _count(info["state"]["last_seq"])
+        last_seq = count_in(info["state"]["last_seq"])
         self.origin.answers = True
         self._durable = info["config"].get("retention", LIMITS) != LIMITS
         target, upstream = self._around.target, self.upstream
@@ -404,7 +404,7 @@ class UpstreamLink:
             same = self.upstream.is_origin(answer["message"], origin)
             self._create(identity, origin.identity if same else b"")
 
-        def create() -> None:
+        def create(error: ApiError | None = None) -> None:
             self._create(identity)
 
         body = b'{"seq":%d}' % origin.seq
@@ -444,9 +444,10 @@ class UpstreamLink:
         body = upstream.create_request(self._consumer, deliver, self._start, around.bus.account)
         self._ask(upstream.create_subject(self._consumer), body, self._created, self._uncreated)
 
-    def _bind(self) -> None:
+    def _bind(self, max_ack_pending: int = MAX_ACK_PENDING) -> None:
         """Creates or finds the durable consumer, with a new deliver subject without a subscriber, and resets it to what
-        was acknowledged: then deliveries come in order, and only unacknowledged ones come again."""
+        was acknowledged: then deliveries come in order, and only unacknowledged ones come again. Where the upstream's
+        limits permit fewer of these, with its default (0)."""
         upstream, around = self.upstream, self._around
         kind = "MIRROR" if upstream.mirror else "SRC"
         self._consumer = f"JS_{kind}_{short_hash(around.target.origin + b' ' + upstream.key).decode()}"
@@ -463,8 +464,14 @@ class UpstreamLink:
             self._subscriptions.append(around.bus.subscribe(deliver, self._receiver()))
             self._created(answer)
 
-        body = upstream.durable_request(self._consumer, deliver, around.bus.account)
-        self._ask(upstream.create_subject(self._consumer, durable=True), body, bound, self._uncreated)
+        def refused(error: ApiError) -> None:
+            if max_ack_pending and error.err_code == errors.MAX_ACK_PENDING_EXCESS:
+                self._bind(0)
+            else:
+                self._fail(error)
+
+        body = upstream.durable_request(self._consumer, deliver, around.bus.account, max_ack_pending)
+        self._ask(upstream.create_subject(self._consumer, durable=True), body, bound, self._uncreated, refused)
 
     def _bind_given(self, consumer: Mapping[str, str]) -> None:
         """Resets the user's own consumer (ADR-60) to what was acknowledged, and subscribes to its deliver subject."""
@@ -491,9 +498,9 @@ class UpstreamLink:
         self._fail(self.upstream.setup_error(f"no answer about a consumer of stream {self.upstream.name}"))
 
     def _created(self, answer: dict[str, Any]) -> None:
-        delivered, pending = answer["delivered"], _count(answer["num_pending"])
+        delivered, pending = answer["delivered"], count_in(answer["num_pending"])
         # After a delivery this is not the consumer's start any more, and the delivery may be under way.
-        began = _count(delivered["stream_seq"]) if not delivered["consumer_seq"] else 0
+        began = count_in(delivered["stream_seq"]) if not delivered["consumer_seq"] else 0
         self._consumer = str(answer["name"])
         around, start = self._around, self._start
         self._inflow = Inflow(around, self.upstream, self._identity, start.after, self._refuse)
@@ -591,10 +598,3 @@ class UpstreamLink:
         if not self._durable or not self._dseq:
             return b""
         return b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % (self._dseq, self.seq)
-
-
-def _count(value: object) -> int:
-    """A sequence or a count in an answer. Raises ValueError."""
-    if type(value) is not int or not 0 <= value <= FARTHEST_SEQ:
-        raise ValueError(f"{value!r} is no number of this kind")
-    return value

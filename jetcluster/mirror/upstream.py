@@ -14,6 +14,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.mirror.ports import LinkTarget
 from jetcluster.model import times
+from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.model.transforms import SubjectTransform
 from jetcluster.protocol import headers as header_block
 from jetcluster.records import NamedTuple
@@ -121,10 +122,11 @@ class Upstream:
         }
         return self._request(consumer, deliver, {**self._begin(start), **own}, account)
 
-    def durable_request(self, consumer: str, deliver: bytes, account: str) -> bytes:
-        """Request for the durable consumer (workqueue, interest). Only `deliver` differs between attempts."""
+    def durable_request(self, consumer: str, deliver: bytes, account: str, max_ack_pending: int) -> bytes:
+        """Request for the durable consumer (workqueue, interest). Only `deliver` differs between attempts, and
+        `max_ack_pending`, 0 for the upstream's default."""
         begin = self._begin(Start(0, configured=True))
-        own = {"durable_name": consumer, "ack_policy": "flow_control", "max_ack_pending": MAX_ACK_PENDING}
+        own = {"durable_name": consumer, "ack_policy": "flow_control", "max_ack_pending": max_ack_pending}
         return self._request(consumer, deliver, {**begin, **own}, account)
 
     def _request(self, consumer: str, deliver: bytes, own: Mapping[str, Any], account: str) -> bytes:
@@ -169,7 +171,7 @@ class Upstream:
         if block and FIELD in block:
             block = _without_orders(block, source=not self.mirror)
         if self.mirror:
-            return block
+            return _some(block)
         value = b"%b %d %b %b" % (self._index, seq, self._filter, subject)
         return appended(block, _SOURCE, value + b" " + identity if identity else value)
 
@@ -191,7 +193,7 @@ class Upstream:
         subject, block, payload = _told(answer)
         block = self.headers(block, own.seq, subject, b"") if block else block
         told = (self.mapped(subject, own.seq), answer["time"].encode(), block, payload)
-        return told == (own.subject, times.rfc3339_bytes(own.ts), own.headers, own.payload)
+        return told == (own.subject, times.rfc3339_bytes(own.ts), _some(own.headers), own.payload)
 
     def is_origin(self, answer: Mapping[str, Any], own: SourcedFrom) -> bool:
         """Compares a message of the upstream with the one that a source has taken, which has the time at which it was
@@ -217,7 +219,11 @@ def _told(answer: Mapping[str, Any]) -> tuple[bytes, bytes, bytes]:
 
 def _plain(block: bytes) -> bytes:
     """A header block without what a source removes or adds."""
-    block = _without_orders(block, source=True) if block else block
+    return _some(_without_orders(block, source=True) if block else block)
+
+
+def _some(block: bytes) -> bytes:
+    """The block, b"" for one without a field: what had instructions only is a message without headers."""
     return b"" if block == _NO_LINES else block
 
 
@@ -254,3 +260,10 @@ def newest_of(upstream: Upstream, store: BlockStore) -> SourcedFrom | None:
                 return found
         high = start - 1
     return None
+
+
+def count_in(value: object) -> int:
+    """A sequence or a count in an answer. Raises ValueError."""
+    if type(value) is not int or not 0 <= value <= FARTHEST_SEQ:
+        raise ValueError(f"{value!r} is no number of this kind")
+    return value

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Concatenate, ParamSpec
 
+from jetcluster.clock import OnwardClock
 from jetcluster.consumer.owner.context import OwnerDependencies
 from jetcluster.consumer.owner.delivery import DELETED, MOVED, SHUTDOWN
 from jetcluster.consumer.owner.operation_log import ConsumerOperationLog, OwnerTurns
@@ -131,7 +132,8 @@ class ConsumerHost:
             clock=runtime.clock,
             timers=runtime.timers,
         )
-        self._wakes = ConsumerScheduler(runtime.clock, runtime.timers, self._may_run, self._guard)
+        self._clock = OnwardClock(runtime.clock)
+        self._wakes = ConsumerScheduler(self._clock, runtime.timers, self._may_run, self._guard)
         self._deleted: list[int] = []
         replica.store.watch_deleted(self._on_deleted)
         table.observe(self)
@@ -172,7 +174,7 @@ class ConsumerHost:
         self._configured(state)
         hosted = self.running.get(state.cid)
         if hosted is not None and state.rules.deliver_subject != old_rules.deliver_subject:
-            hosted.owner.hold(self._runtime.clock.time_ns() + UNANSWERED_NS)
+            hosted.owner.hold(self._clock.time_ns() + UNANSWERED_NS)
 
     @_shielded
     def paused(self, state: ConsumerState) -> None:
@@ -237,7 +239,7 @@ class ConsumerHost:
     def _tell_deleted(self) -> None:
         seqs, self._deleted = self._deleted, []
         for hosted in self.running.values():
-            if hosted.owner.state.unacked.entries:
+            if hosted.owner.state.unacked.entries or hosted.owner.selection.ops_in_flight:
                 self._guard(partial(hosted.owner.vanished, seqs))
 
     def answered(self, cid: int) -> None:
@@ -418,7 +420,7 @@ class ConsumerHost:
         self._guard(owner.start)
         if state.cid in self._unanswered:
             self._unanswered.discard(state.cid)
-            owner.hold(self._runtime.clock.time_ns() + UNANSWERED_NS)
+            owner.hold(self._clock.time_ns() + UNANSWERED_NS)
         wakes.soon()
         self._infos.tell_elected(state)
 
@@ -429,7 +431,7 @@ class ConsumerHost:
             messages=replica.store,
             turns=turns,
             wakes=wakes,
-            clock=self._runtime.clock,
+            clock=self._clock,
             rng=self._runtime.rng,
             render=replica.events.render,
             unused=lambda: self._unused(state),

@@ -228,7 +228,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         max_staleness=reader.nanoseconds("maxStaleness"),
         consistent=reader.flag("consistent", False),
         cut_timeout=reader.seconds("cutTimeout", SourceOptions.cut_timeout),
-        pushdown=reader.flag("pushdown", False),
+        pushdown=_pushdown(reader),
         archives=_archives(reader, streams),
         prefer_archive=reader.flag("preferArchive", False),
         metrics_url=_metrics_url(reader),
@@ -360,6 +360,18 @@ def _archives(reader: OptionReader, streams: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+def _pushdown(reader: OptionReader) -> bool:
+    """Raises OptionError for `true`: Spark 4.3 keeps one plan for all places of a DataFrame, made for the filters that
+    came last, and a query without a filter reads no more than that."""
+    if reader.text("pushdown").lower() == "true":
+        raise OptionError(
+            "pushdown=true is not to be had: every query of a DataFrame, and every place of it in a query, would read "
+            "what the last filters have left. pushdown=once says that this one is used in one place of one query. "
+            "subjects, startingOffsets, startingTimestamp and the like narrow any number of queries"
+        )
+    return reader.one_of("pushdown", "false", "once") == "once"
+
+
 def _metrics_url(reader: OptionReader) -> str:
     url = reader.text("metricsUrl")
     parts = urlsplit(url)
@@ -398,10 +410,12 @@ def _size(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min)?", text.lower())
+    """Reads 5s, 500ms, 1h, and what Spark's own options take, such as `30 seconds`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|seconds?|minutes?|hours?)?", text.lower())
     if match is None:
         raise ValueError(text)
-    return float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, None: 1.0}[match[2]]
+    unit = match[2] or "s"
+    return float(match[1]) * (0.001 if unit == "ms" else {"s": 1.0, "m": 60.0, "h": 3600.0}[unit[0]])
 
 
 def _time(text: str) -> int:

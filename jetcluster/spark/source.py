@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """For `pushdown=true`: `pushFilters` in a reader is an error without `spark.sql.python.filterPushdown.enabled`."""
+    """For `pushdown=once`: `pushFilters` in a reader is an error without `spark.sql.python.filterPushdown.enabled`."""
 
     def __init__(self, options: SourceOptions, names: Sequence[str], extents: list[Extent] | None) -> None:
         super().__init__(options, names, extents)

@@ -8,6 +8,7 @@ What servers say is overheard; what they say it of is read in the memory of the 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ _ACK = struct.Struct("<BBQQIBI")
 _APPEND = struct.Struct("<BBQQQQII")
 _TERMS = 4
 """Newest terms of a group of which acknowledgements are known."""
+KNOWN = 1_000
+"""Newest commits of a group whose times are known."""
 CLOCKS = 1.5
 """Factor by which a server may think that time passes faster than true time, slow processors counted in."""
 NEAR = 3
@@ -50,6 +53,8 @@ class Protocol:
         """Term -> voter -> the most that it has acknowledged."""
         self._committed: dict[Key, int] = {}
         """The highest index that some leader sent and might."""
+        self._history: dict[Key, deque[tuple[float, int]]] = {}
+        """When it was sent first, ascending; the newest ones."""
         self._heads: dict[Key, int] = {}
         """The newest term whose leader was looked at."""
         self._lasts: dict[Key, deque[tuple[float, int]]] = {}
@@ -85,6 +90,12 @@ class Protocol:
             self._keeps(key, name, group)
             commit, last = group.engine.commit, group.log.last_index
             self._rule(name, key, commit <= last, f"takes {commit} for committed, and has {last} entries")
+
+    def committed(self, key: Key, at: float) -> int:
+        """The index that a leader had told by then as committed; 0 where nothing is known of that time."""
+        history = self._history.get(key, ())
+        place = bisect_left(history, (at, 0))
+        return history[place - 1][1] if place else 0
 
     # ---- votes
 
@@ -165,10 +176,13 @@ class Protocol:
             return  # it has stepped down since
         first = self._heads.get(key, -1) < term
         self._elected(key, name, group, term)
+        if first and group.log.last_index < self._committed.get(key, 0):
+            self._history.pop(key, None)  # it had the only copy, and has lost some of it
         if commit > self._committed.get(key, 0):
             if not first:
                 self._commits(key, name, group, term, commit)
             self._committed[key] = commit
+            self._history.setdefault(key, deque(maxlen=KNOWN)).append((self._deployment.scheduler.now, commit))
         self._counts(key, name, group, term)
         self._stood(key, group)
         self._changes(key, name, group, term)

@@ -75,6 +75,10 @@ class Vows:
         """Machines whose processes ended with batches that the durable mark lacks: if the last of these rots, it looks
         like one that was never durable (`raft.journal.disk.FileMark`)."""
 
+    def committed(self, cluster: str, gid: int, at: float) -> int:
+        """The index of a group that a leader had told by that time as committed."""
+        return self._protocol.committed((cluster, gid), at)
+
     def overhear(self, own: Address, other: Address, data: bytes) -> None:
         """Whole frames, as `mesh.link` writes them; anything else is passed over."""
         at, end = 0, len(data)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.meta_service import SILENT_SECONDS
+from jetcluster.cluster.restore_watch import SILENT_SECONDS
 from testkit.client import Client, ClientError, Msg
 from testkit.consumer_client import Jet
 from testkit.harness import Node, ProcessCluster, eventually, find_server

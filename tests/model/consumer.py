@@ -110,6 +110,8 @@ class Consumer:
         first, end = max(1, self.stream.first_seq), self.stream.last_seq + 1
         wanted = [one for one in self.stream.messages.values() if self.wants(one)]
         if policy == "last":
+            if wanted and not self._filters() and not self.stream.rules.last_behind_deleted:
+                return self.stream.last_seq
             return max((one.seq for one in wanted), default=end)
         if policy == "new":
             return end
@@ -117,15 +119,29 @@ class Consumer:
             return max(first, int(self.config["opt_start_seq"]))
         if policy == "by_start_time":
             since = nanoseconds(self.config["opt_start_time"])
-            return min((one.seq for one in self.stream.messages.values() if time_of(one) >= since), default=end)
+            start = min((one.seq for one in self.stream.messages.values() if time_of(one) >= since), default=end)
+            return start if self.stream.rules.starts_exact else self._moved_on(start)
         if policy == "last_per_subject":
             self.lasts = sorted({one.subject: one.seq for one in wanted}.values())
             return self.lasts[0] if self.lasts else end
         return first
 
     def wants(self, message: Message) -> bool:
-        filters = self.config.get("filter_subjects") or [self.config.get("filter_subject") or ">"]
-        return any(matches(one, message.subject) for one in filters)
+        return any(matches(one, message.subject) for one in self._filters() or [">"])
+
+    def _moved_on(self, start: int) -> int:
+        """nats-server's start for a time: the first message of a filter, if that is behind it and not the last."""
+        firsts = []
+        for one in self._filters():
+            found = (message.seq for message in self.stream.messages.values() if matches(one, message.subject))
+            first = min(found, default=0)
+            if start <= first < self.stream.last_seq:
+                firsts.append(first)
+        return min(firsts, default=start)
+
+    def _filters(self) -> list[str]:
+        one = self.config.get("filter_subject")
+        return self.config.get("filter_subjects") or ([one] if one else [])
 
     # -- deliveries
 
@@ -390,11 +406,13 @@ class Consumer:
         held = bool(self.target) and 0 < most <= len(self.pending)
         if any(seq in self.pending for seq in seqs):
             self.unsure |= self.acks == "all" or not self.stream.rules.removal_exact
+        elif self.again and not seqs:
+            self.unsure |= not self.stream.rules.removal_exact
         for seq in seqs:
             if seq in self.again:
                 self.again.remove(seq)
             self._settle(seq)
-        if seqs:
+        if seqs or self.floor[1] < self.stream.first_seq - 1:  # a purge may go beyond what there is
             self._raise_floor(self.floor, loose=True)
         self.asleep |= held and len(self.pending) < most and not self.stream.rules.removal_wakes
 

@@ -77,25 +77,18 @@ def last_of_subject(stream: Stream, subject: str, body: bytes) -> list[Answer]:
     """The form with the subject appended."""
     if body:
         return status("408 Bad Request")
-    last = _last(stream, subject)
+    last = stream.last_of(subject)
     return [_shown(stream, stream.messages[last])] if last else status("404 Message Not Found")
 
 
 def found(stream: Stream, asked: dict[str, Any]) -> Message | None:
     """The message that a read without a batch asks for."""
     if subject := asked.get("last_by_subj"):
-        last = _last(stream, subject)
+        last = stream.last_of(subject)
         return stream.messages[last] if last else None
     if "next_by_subj" not in asked and "start_time" not in asked:
         return stream.messages.get(asked["seq"])
     return next(iter(_from(stream, asked)), None)
-
-
-def _last(stream: Stream, subject: str) -> int:
-    """The last sequence of a subject; 0 for none."""
-    if subject == ">" and not stream.rules.last_behind_deleted and stream.last_seq not in stream.messages:
-        return 0
-    return stream.last_of(subject)
 
 
 def _from(stream: Stream, asked: dict[str, Any]) -> list[Message]:

@@ -55,7 +55,8 @@ class Rules:
     removal_exact: bool = True
     """A message that is removed while it waits for its ack leaves the consumer as if it had been acked by itself;
     nats-server's ack floor moves otherwise, and with the policy `all` what is below counts as acked as well. (With that
-    policy where the floor goes is not predicted.)"""
+    policy where the floor goes is not predicted.) A purge of nothing changes nothing; nats-server's consumers may
+    forget what they were to deliver again at once."""
     removal_wakes: bool = True
     """A push consumer held back by `max_ack_pending` goes on when messages that it waits for are purged or deleted, and
     a paused one when it is resumed; nats-server's do so with the next message or ack."""
@@ -63,8 +64,11 @@ class Rules:
     """With the policy `all` the floor's consumer sequence is right below what still waits, as with `explicit`; in
     nats-server it is that of the delivery that was acked, also where a later one of the message was not."""
     last_behind_deleted: bool = True
-    """The last message of all subjects (`last_by_subj: ">"`) is found when newer ones were deleted; nats-server finds
-    nothing then."""
+    """The last message of all subjects (`last_by_subj: ">"`) is found when newer ones were deleted, and a consumer with
+    `deliver_policy: last` begins with it; nats-server finds nothing then, and begins behind it."""
+    starts_exact: bool = True
+    """With filters and a start time the ack floor of a new consumer is right below the first message of that time;
+    nats-server's is below the first message of a filter, if the stream's first one of that comes later."""
     given_up_settled: bool = True
     """A message that was delivered as often as `max_deliver` permits counts as acked in what INFO says; nats-server's
     ack floor stays below it, and it is still counted as redelivered."""
@@ -103,6 +107,7 @@ PEER = Rules(
     removal_wakes=False,
     floor_at_cursor=False,
     last_behind_deleted=False,
+    starts_exact=False,
     given_up_settled=False,
     bound_first=False,
     unwanted_republished=False,

@@ -94,6 +94,9 @@ class Stream:
         return [one for one in self.messages.values() if matches(subject, one.subject)]
 
     def last_of(self, subject: str) -> int:
+        """The last sequence of a subject; 0 for none."""
+        if subject == ">" and not self.rules.last_behind_deleted and self.last_seq not in self.messages:
+            return 0
         return max((one.seq for one in self.of(subject)), default=0)
 
     # -- changes

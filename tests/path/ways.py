@@ -41,15 +41,15 @@ WAYS: Final = (
     Way(
         "ack-r1",
         "Double ack",
-        107,
-        35,
+        108,
+        36,
         "A client acks a message of a pull consumer and asks for a confirmation, which leaves once the ack is on disk.",
     ),
     Way(
         "pull-r1",
         "Pull of the next message",
-        164,
-        46,
+        169,
+        47,
         "A pull for one message, and the message. That it was delivered is in the log before it leaves.",
     ),
     Way(

@@ -93,7 +93,7 @@ spark = open_session("local[2]", quick=True)
 where = {"servers": servers, "stream": "UNITED3", "archive": url}
 rows = spark.read.format("jetstream").options(columns="seq,data", **where).load()
 print(*rows.selectExpr("count(*)", "count(DISTINCT seq)", "sum(cast(cast(data AS string) AS bigint))").first())
-old = spark.read.format("jetstream").options(pushdown="true", **where).load()
+old = spark.read.format("jetstream").options(pushdown="once", **where).load()
 old = old.where("subject = 'united3.3' AND seq < 60")
 print(old.count())
 query = spark.readStream.format("jetstream").options(maxOffsetsPerTrigger="200", **where).load()

@@ -84,9 +84,25 @@ def test_places_times_and_subjects(spark: SparkSession, cluster: ProcessCluster,
         ({"asOfSeq": 20, "subjects": "places.1,places.3"}, [n for n in range(1, 21) if n % 7 in (1, 3)]),
     ):
         assert values(read(spark, cluster, "PLACES", **options).collect()) == list(wanted), options
-    frame = read(spark, cluster, "PLACES", pushdown="true")
+    frame = read(spark, cluster, "PLACES", pushdown="once")
     rows = frame.where("seq between 10 and 90 and subject = 'places.2'").collect()
     assert values(rows) == [n for n in range(10, 91) if n % 7 == 2 and n != 60]
+
+
+def test_what_one_filter_has_left_is_all_that_another_query_reads(
+    spark: SparkSession, cluster: ProcessCluster, connection: Connection
+) -> None:
+    """Of Spark 4.3, and why `pushdown=true` is refused. When this fails, Spark asks anew for each query."""
+    create(connection, "NARROWED")
+    fill(connection, numbered("NARROWED", 100))
+    plain, once = (read(spark, cluster, "NARROWED", pushdown=value) for value in ("false", "once"))
+    for frame, wanted in ((plain, 100), (once, 10)):
+        assert frame.where("seq <= 10").count() == 10
+        assert frame.count() == wanted
+        assert frame.where("seq <= 10").union(frame.where("seq > 95")).count() == (15 if wanted == 100 else 5)
+    with pytest.raises(Exception, match="pushdown=true is not to be had") as refused:
+        read(spark, cluster, "NARROWED", pushdown="true")
+    assert "pushdown=once" in str(refused.value).splitlines()[0]
 
 
 def test_a_state_of_long_ago(spark: SparkSession, cluster: ProcessCluster, connection: Connection) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from jetcluster.clock import Clock, Rng
+from jetcluster.clock import OnwardClock, Rng
 from jetcluster.consumer.owner import ack_subject
 from jetcluster.consumer.owner.delivery import DeliveryBus
 from jetcluster.consumer.owner.operation_log import OwnerTurns
@@ -80,7 +80,7 @@ class OwnerDependencies(NamedTuple):
     messages: BlockStore
     turns: OwnerTurns
     wakes: OwnerWakes
-    clock: Clock
+    clock: OnwardClock
     rng: Rng
     render: Callable[[Event], bytes]
     """Returns the payload of an advisory."""

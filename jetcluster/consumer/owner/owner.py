@@ -68,6 +68,7 @@ class ConsumerOwner(DeliveryContext):
         "_epoch",
         "_letters",
         "_paused_until",
+        "_removed_meanwhile",
         "_skip_at",
         "_subscriptions",
         "_unchecked",
@@ -98,6 +99,8 @@ class ConsumerOwner(DeliveryContext):
         from the sending of a message, whatever the clocks' difference."""
         self._unchecked: list[int] = []
         """Pending messages that may have been removed without notice to this owner, the next ones at the end."""
+        self._removed_meanwhile = False
+        """Messages were removed while first deliveries were on their way into the log."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -170,6 +173,7 @@ class ConsumerOwner(DeliveryContext):
         if self._letters is not None or self.state.letters.by_seq:
             self.letters.reset(again=again)
         self._skip_at = 0
+        self._removed_meanwhile = False
         self._look_up_pending()
         self._rearm(self.clock.time_ns())
         self.run_soon()
@@ -211,7 +215,7 @@ class ConsumerOwner(DeliveryContext):
     def push_bound(self) -> bool:
         return self.delivery.push_bound
 
-    def withheld(self, now: int) -> str:
+    def withheld(self) -> str:
         """Return for which reason nothing is sent now though messages and readers are there; "" if there is none."""
         selection = self.selection
         if not selection.redelivery.order:
@@ -219,10 +223,13 @@ class ConsumerOwner(DeliveryContext):
                 return ACKS
             if selection.keys is not None and selection.keys.withholds:
                 return KEYS
-        return self.delivery.withheld(now)
+        return self.delivery.withheld(self.clock.time_ns())
 
-    def paused(self, now: int) -> bool:
-        return self.state.rules.pause_until > now
+    @property
+    def _resumes_at(self) -> int:
+        """The end of the pause by this owner's clock, 0 for none."""
+        until = self.state.rules.pause_until
+        return until + self.clock.lead if until else 0
 
     # -- calls of the host ------------------------------------------------------------------------------------------
 
@@ -237,7 +244,7 @@ class ConsumerOwner(DeliveryContext):
             self.letters.run(now)
         if self.acks.in_flight and self.acks.naks_in_flight:
             pass  # NAKed messages precede new ones, as in nats-server: `applied` causes another run
-        elif self.state.rules.pause_until <= now:
+        elif not (until := self.state.rules.pause_until) or until + self.clock.lead <= now:
             self.delivery.run()
         elif isinstance(self.delivery, PullDelivery):
             self.delivery.run_paused()
@@ -293,17 +300,17 @@ class ConsumerOwner(DeliveryContext):
             self._skip()
         self.delivery.tick(now)
         self._check_use(now)
-        if 0 < self.state.rules.pause_until <= now and self.delivery.wants_messages:
+        if 0 < self._resumes_at <= now and self.delivery.wants_messages:
             self.run_soon()
         self._rearm(now)
 
     def _rearm(self, now: int) -> None:
         """Request the next tick for the owner itself; its delivery requests its own."""
-        rules = self.state.rules
-        if 0 < self._paused_until == rules.pause_until <= now:
+        rules, resumes_at = self.state.rules, self._resumes_at
+        if 0 < self._paused_until == rules.pause_until and resumes_at <= now:
             self.advise.pause_ended(self._paused_until)
-        self._paused_until = rules.pause_until if rules.pause_until > now else 0
-        for at in (self._skip_at, rules.pause_until):
+        self._paused_until = rules.pause_until if resumes_at > now else 0
+        for at in (self._skip_at, resumes_at):
             if at > now:
                 self.wake_at(at)
         self._wake_due()
@@ -335,6 +342,9 @@ class ConsumerOwner(DeliveryContext):
             if isinstance(outcome, SentMessages) and outcome.seqs:
                 self._compare_clocks(outcome.seqs)
                 self.selection.redelivery.delivered(outcome.seqs)
+                if self._removed_meanwhile:
+                    self.vanished(outcome.seqs)
+            self._removed_meanwhile &= self.selection.ops_in_flight > 0
             self.delivery.applied(kind, value, outcome, token)
             if self.acks.early:
                 self.acks.delivered()
@@ -368,7 +378,9 @@ class ConsumerOwner(DeliveryContext):
 
     def vanished(self, seqs: Sequence[int]) -> None:
         """Note that limits or a rollup may have removed messages that wait for their acks: nobody has to ack them, and
-        they take no room of max_ack_pending. The log learns of it by GONE."""
+        they take no room of max_ack_pending. The log learns of it by GONE. Those whose delivery is not applied yet, as
+        this replica was behind the log when it chose them, are looked up then."""
+        self._removed_meanwhile |= self.selection.ops_in_flight > 0
         entries, stored = self.state.unacked.entries, self._around.messages.contains
         if gone := [seq for seq in seqs if seq in entries and not stored(seq)]:
             self.selection.vanished += gone

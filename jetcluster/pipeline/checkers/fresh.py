@@ -26,9 +26,9 @@ from jetcluster.pipeline.checkers.log import replicas
 
 EVENTUAL, SESSION, LINEARIZABLE = "eventual", "session", "linearizable"
 BEHIND, LATE, NO_LEADER = "503 Min Last Sequence", "503 Not Caught Up", "503 No Leader"
-CLOCKS = 0.12
-"""Share by which a told age may be more than a request took: a bound counts clocks as if they were slow, and the
-server's may be fast."""
+CLOCKS = 0.23
+"""Share by which a told age may be more than a request took: a bound counts clocks as if they were slow by a tenth, and
+the server's may be fast by as much."""
 SLACK = 0.001
 """Seconds."""
 

@@ -35,13 +35,13 @@ def file_system(folder: str) -> tuple[Any, str]:
 
 def delta_options(url: str) -> dict[str, str] | None:
     """Returns the options of deltalake for a table."""
-    return {"allow_http": "true"} if "://" in url and speaks_plain_http() else None
+    return {"allow_http": "true"} if "://" in url and speaks_plain_http(url) else None
 
 
 def catalog_properties(given: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties of a catalog, with the place of S3 that the environment names where they name none."""
     found = dict(given)
-    for key, names in (("s3.endpoint", ENDPOINTS), ("s3.region", REGIONS)):
+    for key, names in (("s3.endpoint", ENDPOINTS["s3"]), ("s3.region", REGIONS)):
         if value := _named(names):
             found.setdefault(key, value)
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jetcluster.files import Files, names_in, read_beginning
+from jetcluster.files import Files, names_in, read, read_beginning
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.disk import SEGMENT_SUFFIX, segment_number, segment_numbers
 from jetcluster.raft.journal.log import Place
@@ -32,24 +32,25 @@ class Entry(NamedTuple):
 class ReadDisk:
     """The reading part of `disk.Disk`; it opens files for reading only."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: Files = os) -> None:
         self._directory = directory
+        self._files = files
 
     def segments(self) -> list[int]:
-        return segment_numbers(self._directory)
+        return segment_numbers(self._directory, self._files)
 
     def load(self, number: int) -> bytes:
-        return self._path(number).read_bytes()
+        return read(self._path(number), self._files)
 
     def beginning(self, number: int) -> tuple[bytes, int]:
-        return read_beginning(self._path(number))
+        return read_beginning(self._path(number), self._files)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
-        descriptor = os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self._files.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.pread(descriptor, length, offset)
+            return self._files.pread(descriptor, length, offset)
         finally:
-            os.close(descriptor)
+            self._files.close(descriptor)
 
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:016x}{SEGMENT_SUFFIX}"
@@ -120,9 +121,9 @@ class JournalView:
     damage: list[Damage]
 
 
-def read_journal(directory: Path, marked: int = 0, keys: SegmentKeys | None = None) -> JournalView:
+def read_journal(directory: Path, marked: int = 0, keys: SegmentKeys | None = None, files: Files = os) -> JournalView:
     """Read the journal. `marked`: see `recovery.scan`. `keys`: of an encrypted one. Raises what `scan` does."""
-    disk, seals = ReadDisk(directory), Seals(keys) if keys is not None else None
+    disk, seals = ReadDisk(directory, files), Seals(keys) if keys is not None else None
     found: Recovered = scan(disk, marked, seals)
     return JournalView({gid: LogView(group, disk, seals) for gid, group in found.groups.items()}, found.damage)
 

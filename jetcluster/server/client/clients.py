@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import field
 from typing import Any, Protocol
@@ -111,6 +111,8 @@ class Clients:
         self._present: dict[int, ClientConnection] = {}
         self.departed: set[int] = set()
         """Cids of present clients whose connection is gone and whose last messages wait for a turn."""
+        self._of_account: Counter[str] = Counter()
+        """Clients without departed ones, by the account in which they are logged in."""
         self.closed: deque[ClosedClient] = deque(maxlen=max(state.options.max_closed_clients, 0))
         self.closed_totals: dict[str, Totals] = {}
         """Traffic of closed connections, by account."""
@@ -152,10 +154,8 @@ class Clients:
 
     def has_room(self, account: str) -> bool:
         """Returns False when the account has as many connections as it may have."""
-        limit, departed = self._state.limits_of(account).max_connections, self.departed
-        if limit < 0:
-            return True
-        return sum(client.account == account and cid not in departed for cid, client in self._present.items()) < limit
+        limit = self._state.limits_of(account).max_connections
+        return limit < 0 or self._of_account[account] < limit
 
     # ---- arrival and departure
 
@@ -172,6 +172,7 @@ class Clients:
 
     def departs(self, client: ClientConnection) -> None:
         """Marks a client whose connection is gone; `forget` follows when its last messages are processed."""
+        self._count(client, -1)
         self.departed.add(client.cid)
         self._crowd.strangers.pop(client.cid, None)
 
@@ -181,6 +182,19 @@ class Clients:
         self.total += 1
         self.forget(client)
 
+    def enters(self, client: ClientConnection, account: str) -> None:
+        """Gives a client the account in which it is logged in now."""
+        self._count(client, -1)
+        client.account = account
+        self._count(client, 1)
+
+    def _count(self, client: ClientConnection, by: int) -> None:
+        account = client.account
+        if account and client.cid in self._present and client.cid not in self.departed:
+            self._of_account[account] += by
+            if not self._of_account[account]:
+                del self._of_account[account]
+
     def logged_in(self, client: ClientConnection) -> None:
         """Reports a login; called once per connection that logs in."""
         if self.watcher is not None:
@@ -188,6 +202,7 @@ class Clients:
 
     def forget(self, client: ClientConnection) -> None:
         """Removes a connection that has ended and keeps its traffic; called once per connection."""
+        self._count(client, -1)
         if self._present.pop(client.cid, None) is None:
             return
         self.departed.discard(client.cid)

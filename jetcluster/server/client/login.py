@@ -154,7 +154,7 @@ class Login:
         client.disarm("auth")
         client.advance(event)
         self._credentials = connect
-        client.account = identity.account
+        parts.clients.enters(client, identity.account)
         client.user = identity.user
         router, first = parts.accounts[identity.account], session.router is None
         permissions = identity.permissions

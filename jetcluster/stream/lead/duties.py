@@ -156,7 +156,7 @@ _OPEN_JOBS: Final = frozenset(
 """Commands that may leave a job."""
 _OWN: Final = frozenset((commands.EXPIRE, commands.FIRE, commands.CONTINUE))
 """Commands that the leader proposes by itself."""
-REFUSED_PAUSE_NS: Final = 5_000_000_000
+REFUSED_PAUSE_SECONDS: Final = 5.0
 """Time without proposals after one of these was refused: the next would be refused, too, at all replicas' cost."""
 
 
@@ -195,8 +195,8 @@ class LeaderDuties:
         """`applied` must be called for publishes, too, before publishers are answered."""
         self._unread: DamagedError | KvError | None = None
         """Error of a schedule that could not be read."""
-        self._paused = 0
-        """Time until which nothing is proposed, Unix nanoseconds."""
+        self._paused_until = 0.0
+        """Monotonic time until which nothing is proposed."""
 
     def begin(self) -> None:
         """Begins leading."""
@@ -224,8 +224,7 @@ class LeaderDuties:
         """Proposes what is due, a few times per second. Raises DamagedError or KvError for unreadable schedules."""
         if not self._leading:
             return
-        now = self._clock.time_ns()
-        if now < self._paused:
+        if self._paused:
             return
         if self._machine.jobs and not self._continuing:
             self._go_on()
@@ -245,7 +244,7 @@ class LeaderDuties:
         return (min(times) - SOON_NS - self._clock.time_ns()) / 1e9 if times else inf
 
     def _next_expiry(self) -> int | None:
-        if self._expiring or not self._leading or self._clock.time_ns() < self._paused:
+        if self._expiring or not self._leading or self._paused:
             return None
         return self._machine.next_expiry
 
@@ -255,7 +254,7 @@ class LeaderDuties:
         return EXPIRY_PAUSE_NS if noticed else AGE_PAUSE_NS
 
     def _next_schedule(self) -> int | None:
-        if self._firing or not self._leading or self._clock.time_ns() < self._paused:
+        if self._firing or not self._leading or self._paused:
             return None
         return self._machine.next_schedule
 
@@ -281,14 +280,18 @@ class LeaderDuties:
     def _go_on(self) -> None:
         """Proposes a job's next piece. Only one is in the log at a time, so that other commands come in between."""
         self._continuing = False
-        if self._leading and self._machine.jobs and self._clock.time_ns() >= self._paused:
+        if self._leading and self._machine.jobs and not self._paused:
             self._continuing = True
             self._continuing = self._propose(commands.encode_continue(self._clock.time_ns())) and self._continuing
+
+    @property
+    def _paused(self) -> bool:
+        return self._clock.monotonic() < self._paused_until
 
     def refused(self, kind: int) -> None:
         """Pauses after a command of ours that could not be carried out."""
         if kind in _OWN:
-            self._paused = self._clock.time_ns() + REFUSED_PAUSE_NS
+            self._paused_until = self._clock.monotonic() + REFUSED_PAUSE_SECONDS
 
     def applied(self, kind: int) -> None:
         """Follows up a command of this kind that this replica applied."""

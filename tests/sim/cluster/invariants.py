@@ -92,6 +92,8 @@ class Invariants:
         """Machine -> (the object of that process, who is being emptied by what it knows)."""
         self._divergences: dict[tuple[str, int], tuple[object, int]] = {}
         """(machine, group) of one that was made to drift -> the object of that process, and how often it found so."""
+        self._unacked: dict[tuple[str, int, int, int], tuple[object, set[int]]] = {}
+        """(machine, group, consumer, epoch) -> (the object of that process, what was there and waited for its ack)."""
 
     def begin(self) -> None:
         self.look()
@@ -230,8 +232,13 @@ class Invariants:
             most = state.rules.max_ack_pending
             if state.rules.acks and most:
                 self._within(f"{where}, {state.name}", "messages not acknowledged", len(state.unacked), most)
-            some = islice(state.unacked.entries, LOOKED_AT if whole else 0)
-            gone = [seq for seq in some if not stream.store.contains(seq)]
+            some = list(islice(state.unacked.entries, LOOKED_AT if whole else 0))
+            there = set(filter(stream.store.contains, some))
+            key = replica.machine.name, replica.gid, state.cid, state.epoch
+            process, before = self._unacked.get(key, (None, set()))
+            # An owner that is behind delivers what was removed already, and takes it back once it knows.
+            gone = [seq for seq in some if seq in before - there and process is stream]
+            self._unacked[key] = stream, there
             self._require(not gone, f"{where}: {gone} wait for an ack of {state.name}, and are not there")
 
     def _node_bounds(self, machine: Machine) -> None:

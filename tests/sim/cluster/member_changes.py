@@ -104,14 +104,21 @@ async def left_behind(deployment: Deployment, rng: Random) -> None:
     """A stream moves from one server to another while a third one is cut off. Then the data store of the first one
     breaks, and who it reaches when it starts is the third one, which does not know of the move."""
     leader = _leader(deployment, rng)
-    if leader is None or _servers(deployment) < 5 or len(leader.group.log.config.voters) != 3:
+    if deployment.left_behind or leader is None or _servers(deployment) < 5 or len(leader.group.log.config.voters) != 3:
         return
-    stream, gid = leader.stream.assignment.name, leader.gid
     others = [machine for machine in _voters(deployment, leader) if machine is not leader.machine]
     if len(others) != 2:
         return
     rng.shuffle(others)
-    cut_off, left = others
+    deployment.left_behind = True
+    try:
+        await _move_behind(deployment, rng, leader, *others)
+    finally:
+        deployment.left_behind = False
+
+
+async def _move_behind(deployment: Deployment, rng: Random, leader: Replica, cut_off: Machine, left: Machine) -> None:
+    stream, gid = leader.stream.assignment.name, leader.gid
     cut = cut_links(deployment, [cut_off.name], [name for name in deployment.machines if name != cut_off.name])
     await asyncio.sleep(rng.choice([0.0, 1.0, 3.0]))
     for _ in range(10):

@@ -1,6 +1,6 @@
 """`jetcluster rescue` as a program of a simulated machine whose server is stopped: what it writes into the journals
-(`jetcluster.node.rescue_store`), by the functions that write it there. What the command reads before, to advise whoever
-runs it, is no part of this.
+(`jetcluster.node.rescue_store`), by the functions that write it there. Of what the command reads before, to advise
+whoever runs it, only how it reads a journal is part of this: it must find there what a start of the server finds.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.raft.journal.disk import FileDisk, FileMark
+from jetcluster.raft.journal.inspection import has_sealed, read_journal
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.rescue import take_over
 from jetcluster.sealing.keyring import Keyring
@@ -126,6 +127,7 @@ async def _changed(
     journal.serve(lambda logs: None)
     try:
         journal.open()
+        _inspect(platform, directory, mark, journal)
         change(journal)
         wanted = {log: log.gseq for log in journal.groups.values()}
         while not failures and any(log.durable_gseq < gseq for log, gseq in wanted.items()):
@@ -134,3 +136,17 @@ async def _changed(
         journal.close()
     if failures:
         raise failures[0]
+
+
+def _inspect(platform: SimPlatform, directory: Path, mark: FileMark, journal: Journal) -> None:
+    """Raises Violation where the journal, read as it is, has other logs than the one that was opened."""
+    view = read_journal(directory, mark.read(), files=platform.files)
+    if has_sealed(directory, platform.files):
+        raise Violation("a journal that is read without a key has segments that are sealed")
+    for gid, log in journal.groups.items():
+        seen = view.groups[gid]
+        term = seen.term_at(log.last_index)
+        entries = [(one.at, one.term) for one in seen.entries_after(log.base_index)]
+        there = [(at, log.term_at(at)) for at in range(log.base_index + 1, log.last_index + 1)]
+        if (term, seen.last_term, seen.config, entries) != (log.last_term, log.last_term, log.config, there):
+            raise Violation(f"group {gid} is read as {entries} by {seen.config}, and is {there} by {log.config}")

@@ -17,7 +17,7 @@ from testkit.native import one_description, python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, Encryption, Server
 from testkit.sim.loop import quietly_collected
-from tests.sim.cluster import liveness, nemesis, older, replicas, second_look, server_changes, small
+from tests.sim.cluster import liveness, nemesis, older, proofs, replicas, second_look, server_changes, small
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.moves import Moves
@@ -125,7 +125,10 @@ def _run_and_tell(result: Result, trace: bool, wire: bool) -> None:
             "wire", f"{source[0]}:{source[1]} > {target[0]}:{target[1]} {len(data)} {data[:96]!r}"
         )
     try:
-        with older.watched(deployment) if "upgrades" in scenario.workloads else contextlib.nullcontext():
+        with (
+            older.watched(deployment) if "upgrades" in scenario.workloads else contextlib.nullcontext(),
+            proofs.watched(deployment),
+        ):
             _run(deployment, scenario, result)
     except Violation as violation:
         result.failure = str(violation)

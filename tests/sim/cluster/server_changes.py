@@ -161,7 +161,7 @@ async def tidy(deployment: Deployment, rng: Random) -> None:
 def readmit(deployment: Deployment) -> None:
     """Moves the stores of removed servers away, and starts these again."""
     for machine in deployment.machines.values():
-        if is_removed(deployment, machine.peer_id):
+        if has_left(deployment, machine.peer_id):
             deployment.trace.add("nemesis", f"the store of {machine.name}, which was removed, is moved away")
             machine.kill()
             machine.new_disk()
@@ -172,6 +172,18 @@ def is_removed(deployment: Deployment, peer: str) -> bool:
     """Some server knows by the meta log that the one with this id is no member any more."""
     found = [jetstream for machine in deployment.running if (jetstream := jetstream_of(machine)) is not None]
     return any(peer in jetstream.meta.machine.removed for jetstream in found)
+
+
+def has_left(deployment: Deployment, peer: str) -> bool:
+    """Some server knows that this is decided, for which SERVER.REMOVE waits, too: of two voters the other one needs the
+    one that leaves until then."""
+    metas = [jetstream.meta for machine in deployment.running if (jetstream := jetstream_of(machine)) is not None]
+    return any(
+        peer in meta.machine.removed
+        and meta.group is not None
+        and peer not in meta.group.members_at(meta.group.commit_index).members
+        for meta in metas
+    )
 
 
 def require_nothing_there(deployment: Deployment, name: str, peer: str) -> None:

@@ -60,6 +60,8 @@ class StreamPeer(Peer):
         self.streams = streams or {}
         self.addressable = addressable
         self.silent_info = False
+        self.deleted = False
+        """STREAM.INFO says that there is no such stream, and nobody answers Direct Gets."""
         self.deposed: NaiveStore | None = None
         """What a leader of before has, who answers STREAM.INFO to those who want no proof that it leads."""
         self._proves = False
@@ -71,6 +73,10 @@ class StreamPeer(Peer):
 
     def _reply(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bytes:
         name = subject.decode()
+        if self.deleted and name != "$JS.API.STREAM.INFO.S":
+            return hmsg(reply, b"NATS/1.0 503\r\n\r\n")
+        if self.deleted:
+            return msg(reply, b'{"error":{"code":404,"err_code":10059,"description":"stream not found"}}')
         if name == "$JS.API.STREAM.INFO.S" and self.silent_info:
             return msg(reply, b'{"error":{"code":503,"err_code":10008,"description":"unavailable"}}')
         if name == "$JS.API.STREAM.INFO.S":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -13,6 +14,7 @@ from jetcluster.arrow.link import Link
 from jetcluster.arrow.options import SourceOptions
 from jetcluster.arrow.planner import Target
 from jetcluster.client.reply import NoRespondersError, ServerError
+from jetcluster.client.stream_state import StreamError
 from jetcluster.stream.read.direct_get import Frame
 from tests.unit.arrow.fake_server import StreamPeer, numbered, options_for, store_of
 from tests.unit.client.fake_server import Peer
@@ -178,6 +180,22 @@ def test_nobody_answers() -> None:
         assert seqs(one) == [1, 2, 3, 4, 5] and one.link.retries == 2
     with StreamPeer(store, [None]) as peer, pytest.raises(NoRespondersError, match="allow_direct"):
         seqs(fetch_of(options_for(peer, replicaWait="100ms", retryTimeout="100ms"), 1, 6))
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_stream_that_is_deleted_meanwhile_is_told_soon(monkeypatch: pytest.MonkeyPatch, ours: bool) -> None:
+    """And not looked for among its replicas until patience ends, 30 seconds by default."""
+    monkeypatch.setattr(fetch, "LOOK_SECONDS", 0.1)
+    with StreamPeer(store_of(numbered(30)), ours=ours) as peer:
+        one = fetch_of(options_for(peer, fetchBatch=10, prefetch="false", retryTimeout="20s"), 1, 31)
+        batches = iter(one)
+        assert len(next(batches).heads) == 10
+        peer.deleted = True
+        begun = time.monotonic()
+        with pytest.raises(StreamError, match="there is no stream S"):
+            next(batches)
+        assert time.monotonic() - begun < 10
+        one.link.close()
 
 
 def test_a_refusal_is_raised_at_once() -> None:

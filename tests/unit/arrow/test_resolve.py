@@ -96,6 +96,16 @@ def test_last_messages_as_of_a_sequence_and_never_of_a_replica_that_is_behind() 
             rows_of(late, [LastTask(TARGET, ("k.0",), 30, 0)])
 
 
+def test_last_messages_of_a_stream_that_is_deleted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetcluster.arrow.read_task.LOOK_SECONDS", 0.1)
+    with StreamPeer(store_of(numbered(5))) as peer:
+        options = options_for(peer, mode="last", retryTimeout="20s")
+        (task,) = resolve.tasks_of(resolve.batch_extents(options), options)
+        peer.deleted = True
+        with pytest.raises(StreamError, match="there is no stream S"):
+            rows_of(options, [task])
+
+
 def test_a_micro_batch_checks_what_it_begins_with() -> None:
     with StreamPeer(store_of(numbered(30), gaps=range(1, 5))) as peer:
         options = options_for(peer)

@@ -10,9 +10,11 @@ import pytest
 
 from jetcluster.cluster.bootstrap import Announcement
 from jetcluster.cluster.joining import BOOT_NOTICE, JOIN_RETRY_SECONDS, REFUSED_SECONDS, Joining, _Refusal
-from jetcluster.cluster.meta_members import REMOVED
+from jetcluster.cluster.meta_members import REMOVED, MetaMembers
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.mesh.api import MeshError, MeshRefusedError
+from jetcluster.raft.api import MembershipError
+from jetcluster.raft.membership import Config
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
 from testkit.twins.log import ListLog
@@ -155,3 +157,17 @@ async def test_a_refusal_that_lasts_is_logged_once_and_another_one_again() -> No
             await joining._ask("leader")
             time.advance(JOIN_RETRY_SECONDS)
     assert [values for _, _, values in log.lines] == [{"reason": "too old"}, {"reason": "another one"}]
+
+
+def test_a_server_is_told_of_its_removal_once_that_is_decided() -> None:
+    """It gives its store up then, and of two voters the other one may yet lose the end of the change, and need it."""
+    joint, left = Config(("me",), outgoing=("me", "gone")), Config(("me",))
+    group: Any = SimpleNamespace(peers=("me",), members={"me"}, commit_index=1, members_at={1: joint, 2: left}.get)
+    meta: Any = SimpleNamespace(group=group, leading=True, machine=SimpleNamespace(removed={"gone": "n2"}, nodes={}))
+    runtime: Any = SimpleNamespace(clock=ManualTime())
+    unused: Any = None
+    members = MetaMembers(runtime, unused, meta, unused, unused)
+    members.admit("gone")
+    group.commit_index = 2
+    with pytest.raises(MembershipError, match=REMOVED):
+        members.admit("gone")

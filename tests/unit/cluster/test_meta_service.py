@@ -1,4 +1,4 @@
-"""Requests to the meta leader, and the restores that it watches (cluster/meta_service.py)."""
+"""Requests to the meta leader (cluster/meta_service.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from jetcluster.cluster import meta_service
-from jetcluster.cluster.meta_service import ALIVE_SECONDS, SILENT_SECONDS, MetaService, RestoreWatch
+from jetcluster.cluster.meta_service import MetaService
+from jetcluster.cluster.restore_watch import SILENT_SECONDS
 from jetcluster.errors import ApiError
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import PlacementRules
@@ -105,6 +106,24 @@ async def test_more_replicas_are_placed_beside_those_there_are() -> None:
         leader.online = set(grown)
         await leader.update("S", num_replicas=5)
     assert caught.value.err_code == 10005
+
+
+async def test_two_streams_that_become_each_others_source_at_the_same_time_are_no_cycle() -> None:
+    """Each message of one would come back to it for ever. The servers of both clients do not know the other stream."""
+    leader = Leader()
+    leader.commit.clear()
+    one = asyncio.create_task(leader.create("A", subjects=["a"], sources=[{"name": "B"}]))
+    other = asyncio.create_task(leader.create("B", subjects=["b"], sources=[{"name": "A"}]))
+    await asyncio.sleep(0)
+    leader.commit.set()
+    assert (await one)["created"]
+    with pytest.raises(ApiError, match="detected cycle"):
+        await other
+    await leader.create("B", subjects=["b"])
+    with pytest.raises(ApiError, match="detected cycle"):
+        await leader.update("B", subjects=["b"], sources=[{"name": "A"}])
+    await leader.update("A", subjects=["a"])
+    assert (await leader.update("B", subjects=["b"], sources=[{"name": "A"}]))["config"]["sources"]
 
 
 async def test_replicated_streams_of_a_node_are_limited() -> None:
@@ -409,34 +428,45 @@ async def test_what_apply_would_have_to_compare_is_bounded(monkeypatch: pytest.M
     await leader.create("B", subjects=[f"b.{i}" for i in range(10)])
 
 
-def stream(gid: int, **fields: object) -> Assignment:
-    config = {"name": f"S{gid}", "storage": "file", "num_replicas": 1, **fields}
-    return Assignment(gid, "A", f"S{gid}", config, ("n1",), 1, "n1", 1)
+async def restore(leader: Leader, name: str) -> dict[str, Any]:
+    """Begins a restore of a stream, and returns what ends it."""
+    body = {"request": f"restore of {name}", "account": "A", "limits": NO_LIMITS}
+    config = StreamConfig(name=name, subjects=[name]).normalised().to_wire() | {"restoring": True}
+    made = await leader.service.handle("stream_create", {**body, "config": config})
+    return {"request": f"end of {name}", "account": "A", "name": name, "gid": made["assignment"]["gid"]}
 
 
-def test_who_says_nothing_is_overdue() -> None:
-    time = ManualTime()
-    watch = RestoreWatch(time)
-    silent, alive, ordinary = stream(2, restoring=True), stream(3, restoring=True), stream(4)
-    for _ in range(int(SILENT_SECONDS / ALIVE_SECONDS)):
-        assert watch.overdue([silent, alive, ordinary], 1) == []
-        time.advance(ALIVE_SECONDS)
-        watch.alive(3)
-        watch.alive(99)
-    assert watch.overdue([silent, alive, ordinary], 1) == [silent]
-    assert watch.overdue([alive, ordinary], 1) == []
-    time.advance(SILENT_SECONDS)
-    assert watch.overdue([alive, ordinary], 1) == [alive]
+async def test_a_restore_that_ends_at_the_last_moment_is_not_given_up_behind_its_end() -> None:
+    leader = Leader()
+    ends = await restore(leader, "S")
+    assert await leader.service.give_up_restores(1, lambda: "r1") == []
+    leader.time.advance(SILENT_SECONDS)
+    leader.commit.clear()  # the end is in the log and not applied, so the stream still looks like a restore
+    ended = asyncio.ensure_future(leader.service.handle("stream_restored", ends))
+    await asyncio.sleep(0)
+    given_up = asyncio.ensure_future(leader.service.give_up_restores(1, lambda: "r2"))
+    await asyncio.sleep(0)
+    leader.commit.set()
+    await ended
+    assert await given_up == []
+    assert leader.machine.assignment("A", "S") is not None
 
 
-def test_a_new_term_waits_anew() -> None:
-    time = ManualTime()
-    watch = RestoreWatch(time)
-    assert watch.overdue([stream(2, restoring=True)], 1) == []
-    time.advance(2 * SILENT_SECONDS)
-    assert watch.overdue([stream(2, restoring=True)], 2) == []
-    time.advance(SILENT_SECONDS)
-    assert watch.overdue([stream(2, restoring=True)], 2) == [stream(2, restoring=True)]
+async def test_a_restore_that_ends_while_another_one_is_given_up_stays() -> None:
+    leader = Leader()
+    await restore(leader, "S1")
+    ends = await restore(leader, "S2")
+    await leader.service.give_up_restores(1, lambda: "r1")
+    leader.time.advance(SILENT_SECONDS)
+    leader.commit.clear()
+    given_up = asyncio.ensure_future(leader.service.give_up_restores(1, lambda: "r2"))
+    await asyncio.sleep(0)
+    ended = asyncio.ensure_future(leader.service.handle("stream_restored", ends))
+    await asyncio.sleep(0)
+    leader.commit.set()
+    assert [gone.name for gone in await given_up] == ["S1"]
+    await ended
+    assert leader.machine.assignment("A", "S2") is not None
 
 
 async def test_streams_that_are_created_at_once_get_different_leaders() -> None:

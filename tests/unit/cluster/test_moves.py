@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.meta_service import SILENT_SECONDS
+from jetcluster.cluster.restore_watch import SILENT_SECONDS
 from jetcluster.meta.state import Assignment
 from testkit.sim.nodes import ACCOUNT, NO_LIMITS, Cluster
 from testkit.sim.shared import virtual_time

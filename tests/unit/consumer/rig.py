@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from jetcluster.clock import OnwardClock
 from jetcluster.consumer.owner.context import OwnerDependencies
 from jetcluster.consumer.owner.delivery import MOVED
 from jetcluster.consumer.owner.owner import ConsumerOwner
@@ -126,7 +127,7 @@ class OwnedConsumer:
         own = OwnerDependencies(
             messages=self.node.store,
             turns=self,
-            clock=self.time,
+            clock=OnwardClock(self.time),
             unused=self._unused,
             unserved=self.unserved.append,
             stream="S",

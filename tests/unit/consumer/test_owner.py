@@ -339,6 +339,23 @@ def test_what_is_stored_is_never_said_to_be_gone(rig: Rig) -> None:
     assert (GONE, [2]) in rig.log and list(rig.state.pending) == [1]
 
 
+@pytest.mark.parametrize("behind", [0, 2])
+def test_what_is_removed_while_its_delivery_is_on_its_way_into_the_log_is_said_to_be_gone(behind: int) -> None:
+    rig = Rig()
+    rig.publish(*subjects(3 + behind))
+    rig.hold = True
+    rig.next(b"first", batch=3)
+    rig.node.store.delete(2)
+    rig.owner.vanished([2])
+    if behind:  # a delivery that was decided after that
+        rig.next(b"second", batch=behind)
+    rig.release()
+    assert (GONE, [2]) in rig.log and list(rig.state.pending) == [1, *range(3, 4 + behind)]
+    rig.publish(b"s")
+    rig.next(b"third")
+    assert [value for kind, value in rig.log if kind == GONE] == [[2]]
+
+
 def test_many_removed_messages_are_said_with_several_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner_module, "MAX_SETTLED_PER_OP", 4)
     rig, _ = removed_by_a_limit(10)

@@ -12,7 +12,7 @@ from tests.unit.consumer.test_push import listener
 
 
 def why(rig: Rig | push_rig.Rig) -> str:
-    return rig.owner.withheld(rig.time.time_ns())
+    return rig.owner.withheld()
 
 
 def test_a_pull_consumer_that_gets_on_withholds_nothing_and_leaves_nobody_unserved() -> None:

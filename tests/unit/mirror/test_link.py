@@ -311,6 +311,18 @@ def mirrored(answer: dict[str, Any], headers: bytes, **config: Any) -> str:
     return rig.error
 
 
+BARE = b"NATS/1.0\r\n\r\n"
+
+
+@pytest.mark.parametrize("headers", [block("Nats-Expected-Stream: UP"), BARE])
+def test_a_message_with_instructions_only_has_no_headers_in_a_mirror(headers: bytes) -> None:
+    rig = begun(**MIRROR)
+    rig.live()
+    rig.take(1, headers=headers)
+    assert [message.headers for message in rig.store.queries.scan(b">", 1)] == [b""]
+    assert mirrored(told(2, b"2", headers), headers) == ""
+
+
 @pytest.mark.parametrize("headers", [b"", block("A: 1"), block("A: 1", "Nats-Expected-Stream: UP")])
 def test_a_mirror_compares_headers_and_time_too(headers: bytes) -> None:
     assert mirrored(told(2, b"2", headers), headers) == ""

@@ -169,6 +169,25 @@ def test_a_queue_elsewhere_that_did_not_answer_at_once_gets_its_durable_consumer
     assert rig.accept(consumer_seq=1)["durable_name"]
 
 
+def test_an_upstream_that_permits_few_unacknowledged_messages_chooses_how_many() -> None:
+    """By the `consumer_limits` of a work queue, or its account's: else its mirror would get nothing, ever."""
+    rig = begun(**MIRROR)
+    rig.inform(config={"retention": "workqueue"})
+    first = json.loads(rig.asked("CREATE")[1])["config"]
+    rig.refuse("CREATE", 10121)
+    made = rig.accept()
+    assert first["max_ack_pending"] == 4096 and made["max_ack_pending"] == 0 and made["name"] == first["name"]
+    rig.commit()
+    rig.take(1)
+    assert [payload for _, payload in rig.stored()] == [b"1"] and not rig.error
+
+    rig.begin_again()
+    rig.inform(1)
+    rig.refuse("CREATE", 10121)
+    rig.refuse("CREATE", 10121)
+    assert "10121" in rig.error, "of an upstream that refuses its own default"
+
+
 def test_an_upstream_that_never_answers_is_asked_ever_more_rarely() -> None:
     rig = begun(mirror={"name": "UP", "external": {"api": "$JS.hub.API"}})
     rig.run(5.1)

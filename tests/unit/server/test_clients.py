@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, NoReturn
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
 from testkit.server_rig import Nobody, ServerRig
@@ -34,6 +34,35 @@ def test_an_account_has_its_own_limit() -> None:
     clients.shed_of("$G")
     assert [peer.closed for peer in peers] == ["", "Maximum Account Connections Exceeded"]
     assert clients.of_account("$G") == [peers[0].connection]
+
+
+def test_a_login_looks_at_no_other_client() -> None:
+    """Where an account has a limit: tens of thousands that came back at once looked at each other, a minute long."""
+    limits = AccountLimitOptions(max_connections=3)
+    rig = ServerRig(accounts={"$G": AccountOptions("$G", limits=limits), "B": AccountOptions("B", limits=limits)})
+    clients, peers = rig.server.clients, [rig.client() for _ in range(3)]
+    first, second, third = (peer.connection for peer in peers)
+    clients.__dict__["_present"] = Unwalked(clients.__dict__["_present"])
+    assert rig.client().closed == "Maximum Account Connections Exceeded"
+    clients.departs(first)
+    assert clients.has_room("$G"), "one that has departed counts no more"
+    clients.forget(first)
+    clients.enters(second, "B")
+    clients.forget(third)
+    again = [rig.client() for _ in range(4)]
+    assert [bool(peer.closed) for peer in again] == [False, False, False, True] and clients.has_room("B")
+    clients.forget(second)
+    clients.forget(second)
+    assert clients.has_room("$G") is False
+
+
+class Unwalked(dict[int, Any]):
+    """Nobody may look at all of them."""
+
+    def items(self) -> NoReturn:
+        raise AssertionError("a walk over all clients")
+
+    values = __iter__ = items
 
 
 def test_one_that_has_departed_counts_for_no_limit_but_is_there() -> None:

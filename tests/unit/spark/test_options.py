@@ -113,6 +113,8 @@ def test_values() -> None:
         ({"archive": "az://b/x?sig=1"}, "no secret is one"),
         ({"archive": "/a", "mode": "last"}, "archive goes without it"),
         ({"preferArchive": "true"}, "archive names none"),
+        ({"pushdown": "true"}, "pushdown=once says that this one is used in one place of one query"),
+        ({"pushdown": "twice"}, "pushdown is one of false, once"),
     ],
 )
 def test_what_makes_no_sense_is_said(given: dict[str, str], said: str) -> None:
@@ -131,6 +133,14 @@ def test_several_streams_need_places_of_their_own() -> None:
     ):
         with pytest.raises(OptionError, match="one stream"):
             source_options(several | given)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("90", 90), ("15m", 900), ("1h", 3600), ("1.5 hours", 5400), ("30 seconds", 30), ("1 Minute", 60)],
+)
+def test_durations_also_as_spark_has_them(text: str, seconds: float) -> None:
+    assert source_options(BASE | {"maxTriggerDelay": text}).max_delay == seconds
 
 
 def test_archives() -> None:

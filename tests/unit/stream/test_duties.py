@@ -29,6 +29,8 @@ class Leader:
         self.accepting = True
         self.failures: list[Exception] = []
         self.time = ManualTime()
+        self.set_back = 0
+        """Nanoseconds by which the clock was set back."""
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.duties = LeaderDuties(
             stream.machine,
@@ -41,7 +43,10 @@ class Leader:
         )
 
     def time_ns(self) -> int:
-        return self.stream.now
+        return self.stream.now - self.set_back
+
+    def monotonic(self) -> float:
+        return self.stream.now / SECOND
 
     def call_later(self, delay: float, call: Callable[[], None]) -> Any:
         timer = (delay, call)
@@ -130,6 +135,18 @@ def test_what_is_too_old_and_leaves_no_marker_goes_with_what_follows() -> None:
     leader.tick(0.5)
     assert leader.wait()[1] == [commands.EXPIRE] and leader.stream.seqs() == [2, 3]
     assert leader.wait() == (0.25, [commands.EXPIRE]) and leader.stream.seqs() == []
+
+
+def test_a_pause_after_a_refusal_ends_in_time_though_the_clock_is_set_back() -> None:
+    leader = Leader(Stream(max_age=SECOND))
+    leader.stream.one("a")
+    leader.duties.begin()
+    leader.tick(3.0)
+    leader.stream.one("a")
+    leader.duties.refused(commands.EXPIRE)
+    leader.set_back = 2 * SECOND
+    assert leader.tick(4.0) == [] and leader.stream.seqs() == [2]
+    assert leader.tick(1.0) == [commands.EXPIRE] and leader.stream.seqs() == []
 
 
 def test_who_tells_of_publishes() -> None:

@@ -36,7 +36,7 @@ class ConsumerExam(Exam):
         await self._new_stream(session, STREAM)
         parts: list[Callable[[Session], Awaitable[None]]] = [
             self._paused, self._reset, self._updated, self._moved, self._purged, self._pushed, self._beats, self._group,
-            self._redelivered, self._told, self._flow_acks, self._replayed, self._many,
+            self._redelivered, self._told, self._flow_acks, self._replayed, self._many, self._at_once,
         ]  # fmt: skip
         await self.examine(parts, 6)
 
@@ -252,6 +252,24 @@ class ConsumerExam(Exam):
         info = await self._info("pushed")
         counts = (info["num_ack_pending"], info["ack_floor"]["stream_seq"], info["push_bound"])
         self.equal("all is acknowledged", counts, (0, 6, True))
+
+    async def _at_once(self, session: Session) -> None:
+        """An ack counts that comes as soon as its message does, be it before the delivery is in the log."""
+        got: list[Msg] = []
+
+        def take(msg: Msg) -> None:
+            got.append(msg)
+            session.publish(msg.reply, b"+ACK")
+
+        session.subscribe("to.once", take)
+        await session.flush()
+        await asyncio.sleep(1.0)
+        await self._consumer("once", deliver_subject="to.once", ack_wait=3 * SECOND)
+        await asyncio.sleep(3.0 + SLACK)
+        told = [(Delivered.of(msg).seq, Delivered.of(msg).count) for msg in got]
+        self.equal("each comes once", told, [(seq, 1) for seq in range(1, MESSAGES + 1)])
+        info = await self._info("once")
+        self.equal("acknowledged", (info["num_ack_pending"], info["ack_floor"]["stream_seq"]), (0, MESSAGES))
 
     async def _beats(self, session: Session) -> None:
         got = await self._listen(session, "to.beats")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log
 from tests.sim.cluster.workload import PASSING, Writers, together
@@ -10,6 +12,11 @@ STREAM = "DELETE"
 SUBJECTS = "abcd"
 NO_MESSAGE = 10043
 NOT_FOUND = 10037
+ERASED = 120.0
+"""Seconds after which what was erased is on no disk any more: twice what the documentation says, for slow disks."""
+LOOK = 10.0
+"""Seconds between two looks at all disks."""
+SECRETS = 3
 
 
 class Deletes(Writers):
@@ -19,6 +26,7 @@ class Deletes(Writers):
     promises = (
         "a message whose MSG.DELETE was acknowledged is gone, from every replica and every read",
         "a purge removes what was stored before it, and nothing that it does not name",
+        "what MSG.DELETE erases is on no disk any more after a while",
     )
 
     async def prepare(self) -> None:
@@ -90,6 +98,39 @@ class Deletes(Writers):
                 self.require(text is None, f"{seq} was deleted and is read")
             elif seq not in self.gone | self.doubtful:
                 self.log.read(seq, text)
+
+    async def check(self) -> None:
+        await self._erase()
+        await super().check()
+
+    async def _erase(self) -> None:
+        """Messages are stored, and erased."""
+        session = await self.session("erase")
+        secrets = [f"secret {self.rng.getrandbits(64):016x}".encode() for _ in range(SECRETS)]
+        for number, secret in enumerate(secrets):
+            ack = await self.store(session, "delete.a", f"secret{number}", payload=secret)
+            await self.insist("an erasure", lambda seq=ack["seq"]: self._delete(session, seq))
+        end = self.now + ERASED
+        while found := self._found(secrets):
+            self.require(self.now < end, f"what was erased {ERASED:g} s ago is in {found}")
+            await asyncio.sleep(LOOK)
+        await session.close()
+
+    async def _delete(self, session: Session, seq: int) -> None:
+        try:
+            await session.api(f"STREAM.MSG.DELETE.{STREAM}", {"seq": seq}, seconds=3.0)
+        except ApiError as error:
+            if error.err_code != NO_MESSAGE:  # done, and its answer was lost
+                raise
+
+    def _found(self, secrets: list[bytes]) -> list[str]:
+        """Files that have one of them."""
+        return [
+            f"{machine.name}:{path}"
+            for machine in self.deployment.machines.values()
+            for path, file in machine.disk.tree()
+            if any(secret in data for data in (file.read(0, file.size),) for secret in secrets)
+        ]
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         unknown = {seq for seq in self.doubtful if seq not in contents}

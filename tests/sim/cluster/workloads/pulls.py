@@ -13,7 +13,7 @@ STREAM = "PULL"
 CONSUMER = "puller"
 SUBJECTS = "abcd"
 SECOND = 1_000_000_000
-ACTS = ("ack", "ack", "ack", "double", "silent", "nak", "later", "progress", "term", "forget")
+ACTS = ("ack", "ack", "ack", "double", "silent", "nak", "later", "progress", "term", "forget", "late")
 
 
 class Pulls(Workload):
@@ -35,9 +35,14 @@ class Pulls(Workload):
         self.judge = Deliveries(self.limit, pending)
         self.filters = self.rng.choice([(), ("a",), ("a", "c")])
         self.pauses = self.rng.random() < 0.3
+        self.wait = self.rng.choice([1, 3])
+        self.rests_until = 0.0
+        """Nobody asks for messages before this time."""
+        self.late: list[Msg] = []
+        """Those of which nobody has said a word yet."""
         config: dict[str, object] = {
             "ack_policy": "all" if self.all else "explicit",
-            "ack_wait": self.rng.choice([1, 3]) * SECOND,
+            "ack_wait": self.wait * SECOND,
             "max_ack_pending": pending,
             "max_deliver": self.limit or -1,
             "filter_subjects": [f"pull.{one}" for one in self.filters],
@@ -76,7 +81,10 @@ class Pulls(Workload):
     async def _consume(self, number: int) -> None:
         session = await self.session(f"pull{number}")
         while not self.stopping:
+            await asyncio.sleep(max(self.rests_until - self.now, 0.0))
             await self._pull(session, acks_all=False)
+            if self.late:
+                await self._speak_late(session)
         await session.close()
 
     async def _pull(self, session: Session, *, acks_all: bool) -> None:
@@ -93,7 +101,9 @@ class Pulls(Workload):
         self.require(not self.filters or letter in self.filters, f"{msg.subject} is none of {self.filters}")
         if act == "forget":
             return
-        if act == "nak":
+        if act == "late":
+            self.late.append(msg)
+        elif act == "nak":
             session.publish(msg.reply, b"-NAK")
         elif act == "later":
             session.publish(msg.reply, b'-NAK {"delay": 700000000}')
@@ -108,6 +118,16 @@ class Pulls(Workload):
             await self._confirm(session, msg, told.seq, b"+TERM" if act == "term" and not self.all else b"+ACK")
             if act == "double":
                 await self._confirm(session, msg, told.seq, b"+ACK")
+
+    async def _speak_late(self, session: Session) -> None:
+        """Word of messages that wait for their next delivery, as nobody asks for any."""
+        late, self.late = self.late, []
+        silence = self.wait + self.rng.uniform(0.2, 1.0)
+        self.rests_until = self.now + silence + 1.0
+        await asyncio.sleep(silence)
+        for msg in late:
+            session.publish(msg.reply, self.rng.choice([b"+WPI", b'-NAK {"delay": 700000000}']))
+        self.count("late words", len(late))
 
     async def _confirm(self, session: Session, msg: Msg, seq: int, word: bytes) -> None:
         await session.request(msg.reply, word, seconds=1.0)

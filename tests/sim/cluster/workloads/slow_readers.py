@@ -43,6 +43,7 @@ class SlowReaders(Workload):
         self.stored_up_to = 0
         strong = {"read_consistency": "strong"}  # reads wait for the leader's word, and then for their reader
         option = strong if self.rng.random() < 0.7 else {}
+        self.strong = bool(option)
         await self.create(self.admin, STREAM, subjects=["slow"], num_replicas=self.rng.choice([1, 3, 3]), **option)
         for _ in range(FIRST):
             await self._write()
@@ -152,7 +153,8 @@ class SlowReaders(Workload):
             self.require(not calm or len(answers) == CROWD, f"{len(answers)} of {CROWD} requests are answered")
             return
         self.require(seqs == list(range(1, len(seqs) + 1)), f"a {way} of 1 to {last} gets {seqs}")
-        if answers and answers[-1].status.startswith("204"):
+        if answers and answers[-1].status.startswith("204") and (self.strong or calm):
+            # Without the leader's word a replica that lags answers with what it has.
             self.require(len(seqs) == last, f"a batch of {last} ends as if it were whole, with {len(seqs)}")
 
     async def _take_pushed(self) -> None:
