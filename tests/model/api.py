@@ -35,9 +35,10 @@ def body_of(body: bytes, *, needed: bool = False) -> dict[str, Any]:
 
 
 class StreamApi:
-    def __init__(self, streams: dict[str, Stream], rules: Rules) -> None:
+    def __init__(self, streams: dict[str, Stream], rules: Rules, now: float) -> None:
         self.streams = streams
         self.rules = rules
+        self.now = now
 
     def stream(self, name: str) -> Stream:
         if name not in self.streams:
@@ -85,6 +86,7 @@ class StreamApi:
             config |= {key: value for key, value in stream.config.items() if key == "first_seq"}
         stream.config = config
         stream.limit()
+        stream.pass_time(self.now)
         return stream.info()
 
     def STREAM_INFO(self, name: str, body: bytes) -> dict[str, Any]:

@@ -27,6 +27,7 @@ RESTLESS = 5
 """Times that a moment is waited for at which nothing is about to run out."""
 LISTENED = ("push.", "again.")
 """Beginnings of subjects that the player subscribes to."""
+UPDATE = f"{API}STREAM.UPDATE."
 FRESH = 1.0
 """Seconds within which every replica has what was acknowledged."""
 
@@ -99,13 +100,14 @@ class Player:
                 step = replace(step, body=step.body | {"id": self.pins.get(step.subject.removeprefix(NEXT), "none")})
             self._listen(step.body)
             await self._known(step)
-            await self._settled()
+            await self._settled(step)
             times = await self._times(at, step)
             await self._ask(at, step, rendered(step.body, times))
             if "STREAM.DELETE" in step.subject and self.model.rules.rest:
                 await self.connection.sleep(self.model.rules.rest)
-        await self._settled()  # the last step may have been to wait, for what fell due
-        await self._hear(len(history), Step("the end"))
+        end = Step("the end")
+        await self._settled(end)  # the last step may have been to wait, for what fell due
+        await self._hear(len(history), end)
 
     def _listen(self, body: Any) -> None:
         asked = body if isinstance(body, dict) else {}
@@ -121,13 +123,23 @@ class Player:
         if waits and self.model.rules.owners_lag and left > 0:
             await self.connection.sleep(left)
 
-    async def _settled(self) -> None:
+    def _coming(self, step: Step) -> list[float]:
+        """When what is there will have, or would have, run out by the `max_age` of an update."""
+        asked = step.body if step.subject.startswith(UPDATE) and isinstance(step.body, dict) else {}
+        stream = self.model.streams.get(step.subject.removeprefix(UPDATE))
+        age = asked.get("max_age")
+        if stream is None or type(age) is not int or age <= 0:
+            return []
+        return [message.at + age / 1e9 for message in stream.messages.values()]
+
+    async def _settled(self, step: Step) -> None:
         """Waits until nothing is about to run out. Raises Disturbed where that does not come: messages that are pushed
         again and again may leave no quiet moment."""
         for _ in range(RESTLESS):
             now = self.connection.now()
             self._pass_time(now - LATE)
-            near = [moment for moment in self.model.deadlines() if now - LATE < moment < now + EARLY]
+            moments_ahead = [*self.model.deadlines(), *self._coming(step)]
+            near = [moment for moment in moments_ahead if now - LATE < moment < now + EARLY]
             if not near:
                 return
             await self.connection.sleep(max(near) + LATE - now + 0.001)

@@ -91,7 +91,7 @@ class Server:
         if subject.startswith(ACK):
             return self._ack(subject.removeprefix(ACK).split("."), body, now)
         if subject.startswith(API):
-            return self._api(subject.removeprefix(API), body)
+            return self._api(subject.removeprefix(API), body, now)
         return self._publish(subject, headers, body, now)
 
     def _direct(self, rest: str, body: bytes) -> list[Answer]:
@@ -103,9 +103,9 @@ class Server:
             return reading.last_of_subject(stream, subject, body)
         return reading.direct(stream, body, self.rules)
 
-    def _api(self, rest: str, body: bytes) -> list[Answer]:
+    def _api(self, rest: str, body: bytes, now: float) -> list[Answer]:
         parts = rest.split(".")
-        streams = ConsumerApi(self.streams, self.rules)
+        streams = ConsumerApi(self.streams, self.rules, now)
         for words in (3, 2):
             handler = getattr(streams, "_".join(parts[:words]), None)
             if handler is not None:
