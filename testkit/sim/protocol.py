@@ -202,7 +202,9 @@ class Protocol:
     def _counts(self, key: Key, name: str, group: Any, term: int) -> None:
         """A leader takes for stored what voters have acknowledged to it, in its own term. What it counts beyond that
         may do harm only once it is cut off, or another one leads."""
-        acks = self._acks.get(key, {}).get(term, {})
+        acks = self._said(key, term)
+        if acks is None:
+            return
         for peer, match in group.engine.matches.items():
             told = acks.get(peer, 0)
             self._rule(name, key, match <= told, f"counts {match} for {peer} in term {term}, which acknowledged {told}")
@@ -211,7 +213,9 @@ class Protocol:
         log = group.log
         of = log.term_at(commit)
         self._rule(name, key, of is None or of == term, f"commits {commit}, of term {of}, by itself in term {term}")
-        acks = self._acks.get(key, {}).get(term, {})
+        acks = self._said(key, term)
+        if acks is None:
+            return
         stored = {peer for peer, match in acks.items() if match >= commit}
         if log.written_index >= commit:
             stored.add(group.me)
@@ -237,13 +241,21 @@ class Protocol:
         if self._promoted.get(key, 0) >= index:
             return
         self._promoted[key] = index
+        said = self._said(key, term)
+        if said is None:
+            return
         for peer in sorted(set(config.voters) - set(old.voters)):
-            said = self._acks.get(key, {}).get(term, {})
             what = f"makes {peer} a voter at {index}, which has not acknowledged anything that counts in term {term}"
             self._rule(name, key, peer in said, what)
             match = said.get(peer, 0)
             near = match >= min(index - 1 - group.config.promote_lag, self._lasts[key][0][1])
             self._rule(name, key, near, f"makes {peer} a voter at {index}, which has {match}")
+
+    def _said(self, key: Key, term: int) -> dict[str, int] | None:
+        """The acks of voters in a term; None where that is forgotten, as of a leader that stood still while
+        others were elected."""
+        terms = self._acks.get(key, {})
+        return None if len(terms) == _TERMS and term < min(terms) else terms.get(term, {})
 
     def _stood(self, key: Key, group: Any) -> None:
         """The log's end a little more than NEAR `promote_seconds` ago is the first one of `_lasts`, or newer."""

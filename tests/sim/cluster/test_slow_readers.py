@@ -33,4 +33,5 @@ def test_what_a_deaf_client_asked_for_comes_once_it_reads() -> None:
 
 def test_reads_of_a_slow_client_that_never_go_on_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waits, "PAUSE_SECONDS", 1_000.0)
-    assert "although all is calm" in read().failure
+    failure = read().failure
+    assert "although all is calm" in failure or "of 24 requests are answered" in failure
