@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
@@ -28,6 +29,8 @@ WARM: Final = 5
 PAYLOAD: Final = b"x" * 128
 SECONDS: Final = 120.0
 """Simulated time in which all of it has ended."""
+BETWEEN: Final = 0.53
+"""Seconds after a whole one at which a load begins."""
 _HELLO: Final = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
 _ACK: Final = re.compile(rb"\$JS\.ACK\S+")
 
@@ -145,6 +148,12 @@ class World:
             link.jitter = 0.0
         return wire
 
+    async def between_beats(self) -> None:
+        """Until a moment that is at the same place between the servers' beats for each load: what a beat costs is a
+        twentieth of a load, which else counted it or not by when the load before had ended."""
+        now = self.deployment.scheduler.now
+        await asyncio.sleep(math.ceil(now) + BETWEEN - now)
+
     async def stream(self, name: str, replicas: int) -> str:
         """Makes a stream with the subject `name.*`; returns its leader's name."""
         wire = await self.wire("n1")
@@ -253,7 +262,7 @@ def run(count: Count) -> None:
         for row in ROWS:
             load = await MAKERS[row.name](world)
             await load(WARM)
-            await asyncio.sleep(0.5)
+            await world.between_beats()
             await count(row.name, row.chunks, load)
 
     world.deployment.run_until_done(world.deployment.spawn(world.loop, work()), SECONDS)
