@@ -59,7 +59,8 @@ def page(samples: Samples, groups: Sequence[Group], profiled: Collection[str] = 
     lines += [
         "",
         "[Notes on the benchmarks](benchmarks-notes.md) says what each figure depends on, and what was measured by "
-        "other commands; [profiles](benchmarks/profiles.md) where the time goes; "
+        "other commands, among them [Spark's figures](benchmarks-notes/spark.md); "
+        "[profiles](benchmarks/profiles.md) where the time goes; "
         "[sizes](benchmarks/sizes.md) how cost grows.",
     ]
     return "\n".join(lines) + "\n"

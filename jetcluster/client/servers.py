@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from jetcluster.client.connection import Connection
@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 30.0
 """A question to a leader is repeated for this long: an election may be under way, or a server shutting down."""
+MIN_CONNECT_SECONDS: Final = 0.1
+"""Seconds that a server has at least to answer a connection."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,15 @@ def ask(
     reach: float = PATIENCE_SECONDS,
 ) -> T:
     """Returns the answer to `question`, put to one server after the other for `patience` seconds while errors are
-    retriable (no leader, no connection, 503), but only for `reach` seconds until a server is there at all. Raises the
-    last error then, and any other error at once."""
+    retriable (no leader, no connection, 503), but only for `reach` seconds until a server is there at all: servers that
+    accept a connection and say nothing share these, so that each is tried. Raises the last error then, and any other
+    error at once."""
     begun = time.monotonic()
     deadline = begun + min(patience, reach)
     pause = 0.05
     for first in itertools.count():
         try:
-            with _connect(options, first) as connection:
+            with _connect(_within(options, deadline - time.monotonic()), first) as connection:
                 deadline = begun + patience
                 answer = question(connection)
                 _good[options.servers] = connection.url
@@ -87,6 +90,12 @@ def ask(
         time.sleep(pause)
         pause = min(2 * pause, 1.0)
     raise AssertionError("counts for ever")
+
+
+def _within(options: ServerOptions, seconds: float) -> ServerOptions:
+    """The options with which all servers are tried within so many seconds."""
+    each = max(seconds / len(options.servers), MIN_CONNECT_SECONDS)
+    return replace(options, connect_timeout=each) if each < options.connect_timeout else options
 
 
 def _connect(options: ServerOptions, first: int) -> Connection:

@@ -540,7 +540,7 @@ KEYS: Final = {
     "gateway": Block(
         None,
         known("name listen host net port authorization tls advertise connect_retries connect_backoff"),
-        known("reject_unknown_cluster reject_unknown gateways write_deadline write_timeout"),
+        known("reject_unknown_cluster reject_unknown gateways write_deadline write_timeout ping_interval ping_max"),
     ),
     "gateway.gateways": Block(None, known("name tls url urls")),
     "mqtt": Block(

@@ -23,6 +23,8 @@ class ReplicaInfo(NamedTuple):
     """Nanoseconds since the last contact."""
     offline: bool = False
     lag: int = 0
+    pending: bool = False
+    """The stream is to have it, and it is no voter of its group yet."""
 
 
 def cluster_wire(
@@ -62,19 +64,21 @@ def desired_wire(
     *,
     name: str,
     since_ns: int,
-    peers: Sequence[tuple[str, str]],
+    peers: Sequence[tuple[str, str, bool]],
     origin_replicas: int,
     origin_placement: Mapping[str, Any] | None,
     catching_up: bool,
 ) -> dict[str, Any]:
-    """Returns the `desired` object while a stream is being moved; `peers` are (server name, peer id)."""
+    """Returns the `desired` object while a stream is being moved; `peers` are (server name, peer id, offline)."""
     origin: dict[str, Any] = {"replicas": origin_replicas}
     if origin_placement:
         origin["placement"] = origin_placement
     desired: dict[str, Any] = {
         "created": rfc3339(since_ns),
         "name": name,
-        "replicas": [{"name": server, "peer": peer} for server, peer in peers],
+        "replicas": [
+            {"name": server, **({"offline": True} if offline else {}), "peer": peer} for server, peer, offline in peers
+        ],
         "origin": origin,
     }
     if catching_up:
@@ -90,6 +94,8 @@ def replica_wire(info: ReplicaInfo) -> dict[str, Any]:
     if info.lag:
         replica["lag"] = info.lag
     replica["peer"] = info.peer
+    if info.pending:
+        replica["pending"] = True
     return replica
 
 

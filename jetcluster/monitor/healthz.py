@@ -49,9 +49,9 @@ def healthz(node: Node, query: Query) -> Health:
     server_only, meta_only = flag(query, "js-server-only"), flag(query, "js-meta-only")
     account, stream, consumer = (query.get(name, "") for name in ("account", "stream", "consumer"))
     if not account and stream:
-        return _bad_question('"account" must not be empty when checking stream health')
+        return _bad_question('"account" must not be empty when checking stream health', details=details)
     if not stream and consumer:
-        return _bad_question('"stream" must not be empty when checking consumer health')
+        return _bad_question('"stream" must not be empty when checking consumer health', details=details)
     remotes = flag(query, "leaf-remotes-connected")
     problems = _problems(node, enabled_only, server_only, meta_only, remotes, account, stream, consumer)
     if flag(query, "startup"):
@@ -91,8 +91,9 @@ async def restart_health(node: Node) -> Health:
     )
 
 
-def _bad_question(text: str) -> Health:
-    return Health(400, {"status": "error", "error": text})
+def _bad_question(text: str, *, details: bool) -> Health:
+    told: Json = {"errors": [{"type": "BAD_REQUEST", "error": text}]} if details else {"error": text}
+    return Health(400, {"status": "error", **told})
 
 
 def _problems(
@@ -107,7 +108,7 @@ def _problems(
 ) -> Iterator[Problem]:
     if node.server.lame_duck and not enabled_only:
         # Ours, not nats-server's: a load balancer must send new clients elsewhere. A liveness probe must not kill it.
-        yield Problem("CONN", "server is in lame duck mode")
+        yield Problem("CONNECTION", "server is in lame duck mode")
     if remotes:
         yield from sorted((_unlinked(remote) for remote in disconnected_remotes(node)), key=lambda one: one.error)
     if not node.options.jetstream.enabled:
@@ -155,7 +156,7 @@ def _problems(
 
 def _unlinked(remote: LeafRemoteOptions) -> Problem:
     urls = " ".join(f'"{_without_password(url)}"' for url in remote.urls)
-    return Problem("CONN", f'leafnode remote for account "{remote.account}" (urls=[{urls}]) is not connected')
+    return Problem("CONNECTION", f'leafnode remote for account "{remote.account}" (urls=[{urls}]) is not connected')
 
 
 def _without_password(url: str) -> str:

@@ -83,6 +83,10 @@ def _group(engine: JetStream, group: RaftGroup, replica: StreamReplica | None, s
         "committed": status.commit_index,
         "applied": status.applied_index,
     }
+    if status.overrun:
+        found["overrun"] = True
+    if status.overrun_count:
+        found["overrun_count"] = status.overrun_count
     if status.needs_snapshot or (replica is not None and replica.installing):
         found["catching_up"] = True
     if status.leader is not None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, cast
 
 from jetcluster.pipeline import arguments, environment, result
 from jetcluster.pipeline.environment import progress
+from jetcluster.pipeline.naming import named
 from jetcluster.pipeline.result import Result
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def run(name: str, job: JobModule, args: argparse.Namespace) -> Result:
         progress(f"{PROGRAM} {name}: starting Spark ({args.master})")
     spark = session.open_session(args.master, args.conf, name=f"jetcluster {name}", quick=not _is_long(args))
     try:
-        return job.run(spark, args)
+        with named(spark, _title(name, args)):
+            return job.run(spark, args)
     finally:
         if not environment.is_submitted():
             spark.stop()
@@ -105,7 +107,15 @@ def run_in(session: SparkSession, name: str, *words: str) -> Result:
     check = getattr(job, "check", None)
     if check is not None:
         check(args)
-    return job.run(session, args)
+    with named(session, _title(name, args)):
+        return job.run(session, args)
+
+
+def _title(name: str, args: argparse.Namespace) -> str:
+    """Spark's UI calls the work of a job so, where the job does not name it more exactly itself."""
+    given = vars(args)
+    of = next((str(given[key]) for key in ("stream", "bucket", "source", "archive", "workload") if given.get(key)), "")
+    return f"{name} of {of}" if of else name
 
 
 class _Parser(argparse.ArgumentParser):

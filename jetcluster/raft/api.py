@@ -141,6 +141,10 @@ class GroupStatus:
     """The replica waits for `install`."""
     stopped: str = ""
     """Why this replica has stopped for good (its state machine raised, or replicas diverged); "" while it works."""
+    overrun: bool = False
+    """It leads, and refuses proposals: too much waits to be committed."""
+    overrun_count: int = 0
+    """Times that it began to refuse."""
 
 
 class RaftGroup(Protocol):

@@ -52,7 +52,12 @@ class ReplicaInfos:
         if origin is None or set(voters) == set(assignment.peers):
             return None
         named = [
-            (self._machine.nodes[peer].name if peer in self._machine.nodes else "", peer) for peer in assignment.peers
+            (
+                self._machine.nodes[peer].name if peer in self._machine.nodes else "",
+                peer,
+                peer != self._network.me and peer not in self._network.mesh.peers,
+            )
+            for peer in assignment.peers
         ]
         return desired_wire(
             name=self._network.cluster_name,
@@ -85,6 +90,7 @@ class ReplicaInfos:
                     active_ns=max(int(idle * 1e9), 0) if idle is not None else 0,  # a heartbeat may have come just now
                     offline=not online,
                     lag=lag,
+                    pending=peer not in voters,
                 )
             )
         return found

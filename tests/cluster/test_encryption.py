@@ -49,6 +49,13 @@ async def write(node: Node) -> None:
     client.close()
 
 
+async def write_more(node: Node, count: int) -> None:
+    client = await Client.connect(f"nats://127.0.0.1:{node.port}")
+    for number in range(count):
+        await client.request("secret.subject.more", b"secret payload under another key %d" % number)
+    client.close()
+
+
 async def count(node: Node) -> int:
     client = await Client.connect(f"nats://127.0.0.1:{node.port}")
     info = await client.api("STREAM.INFO.SECRETS")
@@ -79,6 +86,7 @@ async def test_a_store_is_encrypted_and_changes_its_key(server: str, tmp_path: P
         await reload(node, "jetstream key: prev_encryption_key is not the key in force")
         configured(node, ", key: two, prev_encryption_key: one")
         await reload(node, "Reloaded: JetStream encryption")
+        await write_more(node, 20)
         node.kill9()
         for key, text in ((", key: one", "the configured key is not the one"), ("", "jetstream has no key")):
             configured(node, key)
@@ -88,6 +96,6 @@ async def test_a_store_is_encrypted_and_changes_its_key(server: str, tmp_path: P
             assert "is encrypted, and" in node.log()[before:] and text in node.log()[before:]
         configured(node, ", key: two")
         await node.start()
-        assert await count(node) == 50 and not readable(node)
+        assert await count(node) == 70 and not readable(node)
     finally:
         await node.stop()

@@ -62,6 +62,8 @@ class Group(GroupState, Outbox):
         self.held = PersistBeforeSend()
         self.uncommitted = 0
         """Bytes proposed and not applied yet, on a leader."""
+        self._overrun = False
+        self._overrun_count = 0
         self._first_own = 0
         self._timed = (0, 0.0)
         """(index, monotonic seconds) of the proposal whose commit is being timed; index 0 for none."""
@@ -116,9 +118,12 @@ class Group(GroupState, Outbox):
         if journal.stuck if reserve else journal.full:
             raise StorageFullError("no space left for the journal")
         if self.uncommitted and self.uncommitted + size > self.config.max_uncommitted:
+            self._overrun_count += not self._overrun
+            self._overrun = True
             raise BackpressureError(f"{self.uncommitted} bytes are waiting to be committed")
         if journal.queued_bytes > journal.options.max_queued_bytes:
             raise BackpressureError("the journal's queue is full")
+        self._overrun = False
         self.uncommitted += size
         index = self.log.append(REGULAR, self.term, command)
         if not self._timed[0]:
@@ -225,6 +230,8 @@ class Group(GroupState, Outbox):
             damaged=log.damaged and not log.joining,
             needs_snapshot=self.needs_snapshot,
             stopped=self.stopped,
+            overrun=self._overrun and self.role is Role.LEADER and self.uncommitted > self.config.max_uncommitted // 2,
+            overrun_count=self._overrun_count,
         )
 
     # -- lifecycle

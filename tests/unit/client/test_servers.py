@@ -41,3 +41,20 @@ def test_a_server_that_never_was_there_is_given_up_soon_and_one_that_was_is_wait
     with pytest.raises(ConnectionLostError, match="no server could be reached"):
         ask(server, lambda link: link.api("X"), reach=0.3)
     assert time.monotonic() - begun < 10.0
+
+
+def test_servers_that_accept_and_say_nothing_share_the_time_in_which_one_must_be_found() -> None:
+    with Peer(greeting=b"INF") as one, Peer(greeting=b"INF") as other, Peer(greeting=b"INF") as third:
+        server = ServerOptions((one.url, other.url, third.url))
+        begun = time.monotonic()
+        with pytest.raises(ConnectionLostError, match="no server could be reached"):
+            ask(server, lambda link: link.api("X"), reach=1.0)
+        assert time.monotonic() - begun < server.connect_timeout
+        assert one.accepted and other.accepted and third.accepted
+        with Peer(lambda _s, r, _h, _p: msg(r, b"{}")) as good:
+            server = ServerOptions((one.url, other.url, good.url))
+            assert ask(server, lambda link: link.api("X"), reach=2.0) == {}
+
+
+def test_a_job_looks_for_a_server_for_five_seconds() -> None:
+    assert ServerOptions(("nats://n1",)).reach_timeout == 5.0

@@ -15,6 +15,7 @@ def test_r3_shows_its_replicas_sorted_by_name() -> None:
     others = [
         ReplicaInfo("N3", "p3", current=False, active_ns=5, offline=True, lag=7),
         ReplicaInfo("N2", "p2", current=True, active_ns=42),
+        ReplicaInfo("N4", "p4", current=False, active_ns=0, pending=True),
     ]
     cluster = cluster_wire(
         name="C", leader="N1", gid=2, replicas=3, memory=False, leader_since_ns=1_700_000_000_000_000_000,
@@ -28,6 +29,7 @@ def test_r3_shows_its_replicas_sorted_by_name() -> None:
     assert cluster["replicas"] == [
         {"name": "N2", "current": True, "active": 42, "peer": "p2"},
         {"name": "N3", "current": False, "offline": True, "active": 5, "lag": 7, "peer": "p3"},
+        {"name": "N4", "current": False, "active": 0, "peer": "p4", "pending": True},
     ]
 
 
@@ -46,13 +48,13 @@ def test_group_names_are_stable_and_distinct() -> None:
 
 def test_desired_while_a_stream_is_moved() -> None:
     desired = desired_wire(
-        name="C", since_ns=1_000_000_000, peers=[("n4", "p4")], origin_replicas=1,
+        name="C", since_ns=1_000_000_000, peers=[("n4", "p4", False), ("n5", "p5", True)], origin_replicas=1,
         origin_placement={"tags": ["old"]}, catching_up=True,
     )  # fmt: skip
     assert desired == {
         "created": "1970-01-01T00:00:01Z",
         "name": "C",
-        "replicas": [{"name": "n4", "peer": "p4"}],
+        "replicas": [{"name": "n4", "peer": "p4"}, {"name": "n5", "offline": True, "peer": "p5"}],
         "origin": {"replicas": 1, "placement": {"tags": ["old"]}},
         "status": {"description": "waiting for desired peers to catch up", "type": "catchup"},
     }

@@ -34,13 +34,15 @@ class FakeGroup:
         self.ready = leader == me
         self.commit_index = self.applied_index = self.last_index = 10
         self.refused = ""
+        self.overrun, self.overrun_count = False, 0
         self._me = me
 
     def status(self) -> GroupStatus:
         peers = [PeerStatus(peer, 10, 995.0, True, True, acked_index=10) for peer in self.peers if peer != self._me]
         return GroupStatus(
-            self.gid, self.role, 1, self.leader, 1, self.last_index, self.commit_index, self.applied_index, 10, peers
-        )
+            self.gid, self.role, 1, self.leader, 1, self.last_index, self.commit_index, self.applied_index, 10, peers,
+            overrun=self.overrun, overrun_count=self.overrun_count,
+        )  # fmt: skip
 
 
 class FakeLink:

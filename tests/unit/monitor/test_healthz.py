@@ -36,6 +36,10 @@ async def test_questions_about_what_does_not_exist(node: Any) -> None:
     assert health(node, stream="S") == Health(
         400, {"status": "error", "error": '"account" must not be empty when checking stream health'}
     )
+    text = '"stream" must not be empty when checking consumer health'
+    assert health(node, account="$G", consumer="C", details="1") == Health(
+        400, {"status": "error", "errors": [{"type": "BAD_REQUEST", "error": text}]}
+    )
 
 
 async def test_hubs_without_a_link_count_where_it_is_asked_for(node: Any) -> None:
@@ -51,7 +55,7 @@ async def test_hubs_without_a_link_count_where_it_is_asked_for(node: Any) -> Non
     assert health(node).status == 200
     assert health(node, leaf_remotes_connected="1") == Health(503, {"status": "unavailable", "error": text})
     found = health(node, leaf_remotes_connected="1", details="1")
-    assert found.body["errors"] == [{"type": "CONN", "error": text}]
+    assert found.body["errors"] == [{"type": "CONNECTION", "error": text}]
     assert health(node, leaf_remotes_connected="1", js_server_only="1").status == 503
     state.options.remotes = remotes[1:]
     assert health(node, leaf_remotes_connected="1").status == 200

@@ -109,6 +109,9 @@ async def test_raftz(node: Any) -> None:
     assert [group[f"ipq_{kind}_len"] for kind in ("proposal", "entry", "apply")] == [3, 8, 2]
     raft.role = Role.FOLLOWER
     (group,) = source.page("raftz", {"acc": "$G"})["$G"].values()
-    assert group["ipq_proposal_len"] == 0
+    assert group["ipq_proposal_len"] == 0 and not group.keys() & {"overrun", "overrun_count"}
+    raft.overrun, raft.overrun_count = True, 3
+    (group,) = source.page("raftz", {"acc": "$G"})["$G"].values()
+    assert (group["overrun"], group["overrun_count"]) == (True, 3)
     assert source.page("raftz", {"acc": "$G", "group": name}) == source.page("raftz", {"acc": "$G"})
     assert source.page("raftz", {"acc": "$G", "group": "other"}) == source.page("raftz", {"acc": "nobody"}) == {}

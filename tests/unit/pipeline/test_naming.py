@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jetcluster.pipeline import main
 from jetcluster.pipeline.naming import DESCRIPTION, named
 
 
@@ -41,3 +43,18 @@ def test_a_session_of_connect_has_tags() -> None:
         assert tags == {"a; b"}
         raise ValueError("inside")
     assert not tags
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), [({"bucket": "PRICES", "stream": None}, "snapshot of PRICES"), ({}, "snapshot")]
+)
+def test_a_job_names_its_work(words: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, seen = Context(), []
+    job = SimpleNamespace(
+        add_arguments=lambda parser: parser.set_defaults(**words),
+        run=lambda session, args: seen.append(context.properties[DESCRIPTION]),
+    )
+    monkeypatch.setattr(importlib, "import_module", lambda _: job)
+    session: Any = SimpleNamespace(sparkContext=context)
+    main.run_in(session, "snapshot")
+    assert seen == [name] and context.properties == {DESCRIPTION: None}

@@ -11,11 +11,15 @@ def test_proposals_are_bounded_by_uncommitted_bytes() -> None:
     net, leader = led(config=RaftConfig(max_uncommitted=1_000), after=0.1)
     net.isolate("A")
     net.crowd(leader, 22)
-    with pytest.raises(BackpressureError):
-        leader.propose(b"." * 100)
+    for _ in range(2):
+        with pytest.raises(BackpressureError):
+            leader.propose(b"." * 100)
+    assert (leader.status().overrun, leader.status().overrun_count) == (True, 1)
     net.connect_all()
     net.run(0.2)
+    assert not leader.status().overrun
     leader.propose(b"." * 100)
+    assert (leader.status().overrun, leader.status().overrun_count) == (False, 1)
 
 
 def test_a_full_disk_refuses_proposals_and_serves_reads() -> None:

@@ -88,6 +88,24 @@ async def test_a_replica_that_is_away_lacks_what_came_since() -> None:
 
 
 @virtual_time
+async def test_a_replica_that_is_no_voter_yet_is_pending() -> None:
+    async with Cluster("ABC") as cluster:
+        await cluster.create("S", 1)
+        leader = cluster.leader("S")
+        away, there = (node for node in cluster if node is not leader)
+        await cluster.update("S", 3, ask=leader.name)
+        cluster.isolate(away.name)
+
+        def told() -> dict[str, bool]:
+            return {info.peer: info.pending for info in leader.replica("S").infos.others()}
+
+        await asyncio.sleep(5)
+        assert told() == {away.me: True, there.me: True}, "both become voters together"
+        cluster.heal()
+        await cluster.until(lambda: told() == {away.me: False, there.me: False}, what="both are voters")
+
+
+@virtual_time
 async def test_a_new_owner_tells_that_it_was_elected() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)
