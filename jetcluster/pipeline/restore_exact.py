@@ -99,7 +99,8 @@ class _Rows:
 
     def blobs(self) -> Iterator[bytes]:
         """Yields the middle of the archive. Tasks make the next parts of it meanwhile, one for each core."""
-        width = min(self._session.sparkContext.defaultParallelism, MAX_AHEAD)
+        context: Any = getattr(self._session, "sparkContext", None)  # Spark Connect has none, and tells no cores
+        width = min(context.defaultParallelism, MAX_AHEAD) if context is not None else MAX_AHEAD
         for part, made in restore_parts.ahead(
             restore_parts.cut(self._plan.manifests, self._plan.end), self._made, width
         ):
