@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from jetcluster.cluster.once import carry_out
-from jetcluster.cluster.requests import REPEATED, check_wanted, left_for
+from jetcluster.cluster.requests import LIST_BYTES, LIST_STEP_BYTES, REPEATED, check_wanted, left_for
 from jetcluster.cluster.stepdown import nobody, successors
 from jetcluster.consumer.info import consumer_info
 from jetcluster.consumer.state.rules import ConsumerRules
@@ -77,10 +77,6 @@ STARTED_SECONDS = 2.5
 LIVE_SECONDS = 0.5
 """Longest wait of INFO and LIST for an owner; a silent owner's consumers show no waiting pulls."""
 INFOS_PER_SLICE = 16
-LIST_BYTES = 4 << 20
-LIST_STEP_BYTES = 128 << 10
-"""Bytes of configurations in a page, which has to fit into a frame between nodes, and from which on the loop yields for
-each."""
 CONSUMERS_PER_SLICE = 1000
 """Consumers examined before the loop yields."""
 MAX_NAMED_CONSUMERS = 100

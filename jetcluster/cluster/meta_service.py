@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster import errors
 from jetcluster.clock import Clock
-from jetcluster.cluster.requests import check_wanted
+from jetcluster.cluster.requests import LIST_BYTES, LIST_STEP_BYTES, check_wanted
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
@@ -40,10 +40,6 @@ Barrier = Callable[[], Awaitable[None]]
 EXPLAINED: Final = frozenset({errors.NO_SUITABLE_PEERS, errors.REPLICAS_NOT_SUPPORTED, 10028, 10047})
 """Refusals whose text does not say the arithmetic (`cluster.refusals`)."""
 MAX_PAGE = 1024
-LIST_BYTES: Final = 4 << 20
-LIST_STEP_BYTES: Final = 128 << 10
-"""Bytes of configurations in a page, which has to fit into a frame between nodes, and of those that are encoded before
-the loop yields."""
 SUBJECTS_PER_SLICE = 1000
 """Subjects compared before the loop yields."""
 MAX_LOOKUPS = 1_000_000
@@ -402,7 +398,9 @@ class MetaService:
         """Deletes the streams of abandoned restores (`RestoreWatch`), and returns them. Raises as `handle` does."""
         gone: list[Assignment] = []
         restoring = self._machine.restoring
-        for assignment in self._restores.overdue(restoring, term) if restoring or self._watch is not None else ():
+        if not restoring and self._watch is None:
+            return gone
+        for assignment in self._restores.overdue(restoring, term):
             if not self._restores.silent(assignment.gid):
                 continue
             body = {"account": assignment.account, "name": assignment.name, "gid": assignment.gid}

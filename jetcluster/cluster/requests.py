@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 MARGIN_SECONDS: Final = 0.5
 """Time that must be left for a proposal, so that its outcome is known before the asker gives up."""
+LIST_BYTES: Final = 4 << 20
+LIST_STEP_BYTES: Final = 128 << 10
+"""Bytes of configurations in a page of a list, which has to fit into a frame between nodes, and of those that are
+encoded before the loop yields."""
 _ends: WeakKeyDictionary[asyncio.Task[Any], float] = WeakKeyDictionary()
 """By task, and not in its context, because timers and background work that a request starts outlive it."""
 

@@ -52,15 +52,22 @@ OLD_ENOUGH = 500
 """So many acks later every replica that answers has a message, or it would have to say that it is behind."""
 
 
+def sources(default: str, what: str) -> Path:
+    """The sources of the commit that JETCLUSTER_PREVIOUS names, else of `default`, and their compiled loops. Skips the
+    test where there is none: `what` says which."""
+    asked = os.environ.get("JETCLUSTER_PREVIOUS", "")
+    wanted = asked or default
+    commit = git(TOP, "rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}") if wanted else ""
+    if not commit:
+        text = f"no commit {asked or what} here (an sdist, or a clone of depth 1): there is nothing to upgrade from"
+        pytest.skip(text)
+    return unpacked(TOP, commit).resolve()
+
+
 @pytest.fixture(scope="module")
 def before() -> Path:
-    """The sources of the commit before, and their compiled loops."""
-    asked = os.environ.get("JETCLUSTER_PREVIOUS", "")
-    commit = git(TOP, "rev-parse", "--verify", "--quiet", f"{asked}^{{commit}}") if asked else commit_before(TOP)
-    if not commit:
-        what = asked or "before this one"
-        pytest.skip(f"no commit {what} here (an sdist, or a clone of depth 1): there is nothing to upgrade from")
-    return unpacked(TOP, commit).resolve()
+    """The commit before."""
+    return sources(commit_before(TOP), "before this one")
 
 
 def leaving(client: Client) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,8 @@ from testkit.client import Client, ClientError, Msg, create_stream
 from testkit.consumer_client import SECOND, Inbox, ack_fields
 from testkit.harness import TOP, ProcessCluster, eventually, frozen
 from testkit.ledger import Ledger, check_exactly_once, read_all, until_acked, wait_newest
-from testkit.previous import git, unpacked
-from tests.cluster.test_upgrade import LAME_DUCK, LONGEST_GAP, change, leaving, level_of, runs_from
+from testkit.previous import git
+from tests.cluster.test_upgrade import LAME_DUCK, LONGEST_GAP, change, leaving, level_of, runs_from, sources
 
 pytestmark = [
     pytest.mark.thorough,
@@ -44,15 +43,9 @@ REFUSED = 7
 
 @pytest.fixture(scope="module")
 def lower() -> Path:
-    """The sources of the last commit before this level, and their compiled loops."""
-    asked = os.environ.get("JETCLUSTER_PREVIOUS", "")
+    """The last commit before this level."""
     raised = git(TOP, "log", "-1", "--format=%H", "-GLEVEL: Final = [0-9]", "--", LEVELS)
-    commit = (
-        git(TOP, "rev-parse", "--verify", "--quiet", f"{asked or raised + '^'}^{{commit}}") if asked or raised else ""
-    )
-    if not commit:
-        pytest.skip(f"no commit {asked or 'of a lower level'} here (an sdist, or a clone of depth 1)")
-    return unpacked(TOP, commit).resolve()
+    return sources(f"{raised}^" if raised else "", "of a lower level")
 
 
 async def publish(cluster: ProcessCluster, at: int, ledger: Ledger, stop: asyncio.Event) -> None:

@@ -25,7 +25,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "user", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REG
 _AZURITE: Final = TOP / ".tools/azurite/node_modules/.bin/azurite-blob"
 _ACCOUNT: Final = "devstoreaccount1"
 _ACCOUNT_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""What every Azurite has."""
+"""The key of that account in every Azurite."""
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def test_places_times_and_subjects(spark: SparkSession, cluster: ProcessCluster,
 def test_what_one_filter_has_left_is_all_that_another_query_reads(
     spark: SparkSession, cluster: ProcessCluster, connection: Connection
 ) -> None:
-    """Of Spark 4.3, and why `pushdown=true` is refused. When this fails, Spark asks anew for each query."""
+    """A behaviour of Spark 4.3, for which `pushdown=true` is refused. When this fails, Spark asks for each query."""
     create(connection, "NARROWED")
     fill(connection, numbered("NARROWED", 100))
     plain, once = (read(spark, cluster, "NARROWED", pushdown=value) for value in ("false", "once"))

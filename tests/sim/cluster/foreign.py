@@ -25,7 +25,7 @@ from jetcluster.stream.log.fast_parts import FastPart, FastRun
 FAR: Final = 1 << 40
 """A sequence that no stream of a run reaches."""
 NOBODY: Final = b"nobody00"
-"""Who owns no consumers."""
+"""A peer id that owns no consumers."""
 ODD: Final[tuple[Any, ...]] = (None, -1, 1 << 70, "x", [], {}, True, 1.5)
 """Values that a field may have instead of its own."""
 DEEP: Final = b"[" * 200
@@ -152,7 +152,7 @@ def void(rng: Random, replica: StreamReplica) -> list[bytes]:
 
 
 def _strangers() -> Iterator[tuple[int, dict[str, Any]]]:
-    """What concerns consumers that are not there."""
+    """Commands for consumers that are not there."""
     yield commands.CONSUMER_DELETE, {"name": "nobody", "cid": 0}
     yield commands.CONSUMER_PAUSE, {"name": "nobody", "pause_until": 5}
     yield commands.CONSUMER_RESET, {"name": "nobody", "seq": 5}
@@ -340,4 +340,4 @@ def _wrong_configs() -> list[tuple[str, Any]]:
 
 
 NO_COMMANDS: Final = (b"x", b"[]", b"{}", b"{", b"\xff", DEEP, b'{"request": "foreign"}', b'{"kind": 7, "request": 7}')
-"""What the meta group cannot read as a command at all."""
+"""Bytes that the meta group cannot read as a command at all."""

@@ -28,7 +28,7 @@ DRIFT = 0.1
 
 
 class Proofs:
-    """What is wrong goes to `deployment.failed`."""
+    """The judge of proofs of freshness; it tells `deployment.failed` of those that are wrong."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.looked = 0

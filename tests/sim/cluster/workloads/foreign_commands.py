@@ -17,7 +17,7 @@ from tests.sim.cluster.workload import PASSING, Workload
 from tests.sim.cluster.workloads.header_exam import HEADERS
 
 STREAM, MIRROR, SOURCING = "FOREIGN", "FOREIGN-MIRROR", "FOREIGN-SOURCE"
-"""What the commands may not change. The last two copy the first one."""
+"""Streams that the commands may not change. The last two copy the first one."""
 ALL: Final[dict[str, Any]] = {
     "allow_msg_ttl": True, "allow_msg_schedules": True, "allow_rollup_hdrs": True, "allow_atomic": True,
     "allow_batched": True,
@@ -211,7 +211,7 @@ class ForeignCommands(Workload):
         await self.until(f"{SOURCING} has all of {STREAM}", whole)
 
     async def _is_of_use(self, kind: str) -> None:
-        """Whatever it has come to, it is emptied, takes a message, gives it and is deleted."""
+        """A stream, whatever it has come to, is emptied, takes a message, gives it and is deleted."""
         session, stream = self.admin, _wild(kind)
         await self.insist(f"{stream} is emptied", lambda: session.api(f"STREAM.PURGE.{stream}"))
         if kind == "interest":

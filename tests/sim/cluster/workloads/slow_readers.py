@@ -29,6 +29,11 @@ PATIENCE = 12.0
 """Seconds from a request to its answer, at most."""
 
 
+def _is_connected_since(session: Session, connects: int) -> bool:
+    """False once its client has given the connection up, which answered no PING; there may be no other one yet."""
+    return session.connected and session.connects == connects
+
+
 class SlowReaders(Workload):
     name = "slow-readers"
     judges = (Exact,)
@@ -87,8 +92,8 @@ class SlowReaders(Workload):
         finally:
             session.read_on()
         answers = await asked
-        if session.connects != connects or not session.connected:
-            return  # its client has given the connection up, which answered no PING
+        if not _is_connected_since(session, connects):
+            return
         if calm:
             self.require(bool(answers), f"nothing comes of a {way} although all is calm")
         self._look(way, last, answers, calm=calm)
@@ -198,10 +203,10 @@ class SlowReaders(Workload):
         session.read_on()
 
         async def all_there() -> bool:
-            return len(seqs) >= self.stored_up_to or session.connects != connects or not session.connected
+            return len(seqs) >= self.stored_up_to or not _is_connected_since(session, connects)
 
         await self.until("a deaf client is sent all", all_there)
-        if session.connects == connects and session.connected:
+        if _is_connected_since(session, connects):
             Exact.equal("what is pushed while all is calm", seqs, list(range(1, self.stored_up_to + 1)))
 
     async def check(self) -> None:
