@@ -6,7 +6,7 @@ import nats
 import pytest
 from nats.aio.client import Client as NATS
 
-from testkit.harness import ProcessCluster
+from testkit.harness import TOP, ProcessCluster
 from tests.interop import builds
 
 
@@ -15,6 +15,15 @@ async def nc(shared: ProcessCluster) -> AsyncIterator[NATS]:
     connection = await nats.connect(shared.urls, dont_randomize=True)
     yield connection
     await connection.close()
+
+
+@pytest.fixture
+def newest_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nats-server whose version our clients are told, 2.15.3, where `scripts/tools.sh peer` has installed it; else
+    the one of the other tests."""
+    peer = TOP / ".tools/peer/nats-server"
+    if peer.is_file():
+        monkeypatch.setenv("NATS_SERVER", str(peer))
 
 
 @pytest.fixture(scope="session")

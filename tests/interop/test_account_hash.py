@@ -13,11 +13,11 @@ import nats.errors
 import pytest
 
 from jetcluster.model.account_hash import account_hash
-from testkit.harness import TOP, find_server
+from testkit.harness import find_server
 
 from .leaf_pair import OURS, THEIRS, LeafPair, server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.thorough]
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough, pytest.mark.usefixtures("newest_peer")]
 
 CONFIG = """
 accounts {
@@ -60,14 +60,6 @@ REFUSED = {  # with the texts of nats-server 2.15.3
         '1:17: Subject "foo.{{ account-hash() }}" is not a valid subject'
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes the nats-server that knows the functions: 2.15.3."""
-    peer = TOP / ".tools/peer/nats-server"
-    if peer.is_file():
-        monkeypatch.setenv("NATS_SERVER", str(peer))
 
 
 def theirs() -> list[str]:

@@ -31,7 +31,7 @@ PAIRS = [(OURS, FLAG, THEIRS, FLAG), (THEIRS, FLAG, OURS, ""), (OURS, "", THEIRS
 
 
 @pytest.fixture(params=PAIRS, ids=lambda p: f"{p[0]}{'-v2' * bool(p[1])}-hub-{p[2]}{'-v2' * bool(p[3])}-leaf")
-async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LeafPair]:
+async def pair(request: pytest.FixtureRequest, tmp_path: Path, newest_peer: None) -> AsyncIterator[LeafPair]:
     hub, hub_config, leaf, leaf_config = request.param
     if find_server(THEIRS) is None and THEIRS in request.param:
         pytest.skip("nats-server is not on this machine: run `make tools`")

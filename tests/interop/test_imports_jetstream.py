@@ -279,7 +279,7 @@ async def _without_jetstream(port: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("config", ["", ACK_V2], ids=["v1", "v2"])
-async def test_the_importer_works_with_streams_of_the_exporter(tmp_path: Path, config: str) -> None:
+async def test_the_importer_works_with_streams_of_the_exporter(tmp_path: Path, newest_peer: None, config: str) -> None:
     async with running("nats-server", tmp_path / "theirs", config) as port:
         expected = await story(port)
     async with running("jetcluster", tmp_path / "ours", config) as port:
