@@ -65,10 +65,14 @@ async def own_rate(cluster: ProcessCluster, stream: str, messages: int, connecti
 
 
 def table(samples: Mapping[str, Sequence[Sample]], client: str = "client or Spark", what: str = "messages") -> str:
-    """Returns Markdown. `what` is counted."""
+    """Returns Markdown: medians, and the lowest and highest rate of all rounds. `what` is counted."""
     one = what.removesuffix("s")
-    lines = [f"| | {what}/s | server CPU us/{one} | {client} CPU us/{one} |", "|---|---|---|---|"]
+    lines = [
+        f"| | {what}/s | lowest to highest | server CPU us/{one} | {client} CPU us/{one} |",
+        "|---|---|---|---|---|",
+    ]
     for name, found in sorted(samples.items()):
         rate, server, own = (statistics.median(values) for values in zip(*found, strict=True))
-        lines.append(f"| {name} | {rate:,.0f} | {server:.2f} | {own:.2f} |")
+        rates = [sample.rate for sample in found]
+        lines.append(f"| {name} | {rate:,.0f} | {min(rates):,.0f} to {max(rates):,.0f} | {server:.2f} | {own:.2f} |")
     return "\n".join(lines) + "\n"

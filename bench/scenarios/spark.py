@@ -163,9 +163,10 @@ async def measure(rounds: int, seconds: float, folder: Path) -> tuple[dict[str, 
                     work = scan(session, urls, count)
                     found = await asyncio.to_thread(timed, work, pids, jvm)
                     samples.setdefault(f"source, {count} partition{'s'[: count - 1]}", []).append(found)
-                work = scan(session, urls, 2, columns="seq,subject,data")
-                found = await asyncio.to_thread(timed, work, pids, jvm)
-                samples.setdefault("source, 2 partitions, three columns", []).append(found)
+                for count in (1, 2) if at % 2 == 0 else (2, 1):
+                    work = scan(session, urls, count, columns="seq,subject,data")
+                    found = await asyncio.to_thread(timed, work, pids, jvm)
+                    samples.setdefault(f"source, {count} partition{'s'[: count - 1]}, three columns", []).append(found)
                 found = await asyncio.to_thread(timed, few, pids, jvm, MESSAGES // 100)
                 samples.setdefault("source, a filter that matches 1 of 100, per row that it returns", []).append(found)
                 work = archiving(session, cluster, STREAM, folder, MESSAGES)

@@ -4,7 +4,8 @@
 
 One message at a time, at a moment that has nothing to do with the query's triggers. It has arrived when `foreachBatch`
 has it as a Python row. The same query on a Python source that reads a local file of a few bytes is the floor: what
-Spark needs for a micro-batch of one row, whatever it comes from.
+Spark needs for a micro-batch of one row, whatever it comes from. The two take turns, query after query, so that
+neither has the JVM to itself when its code is compiled.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from jetcluster.client.servers import ServerOptions, ask
 from testkit.harness import TOP, ProcessCluster
 
 STREAM: Final = "LATENCY"
+TURNS: Final = 4
+"""Queries on each source, in turns; the first of each compiles the JVM's code and does not count."""
+WARM: Final = 3
+"""Probes of each query that do not count."""
 GIVEN_UP: Final = 30.0
 """Seconds after which a probe that has not arrived ends the run."""
 
@@ -107,25 +112,27 @@ class Query:
         self._query.stop()
 
 
-def probed(query: Query, send: Callable[[bytes], None], count: int, draw: random.Random) -> list[float]:
-    """Returns how many milliseconds each probe took; the first three are left out."""
+def probed(query: Query, send: Callable[[bytes], None], turn: int, count: int, draw: random.Random) -> list[float]:
+    """Returns how many milliseconds each probe took; the first `WARM` are left out."""
     took: list[float] = []
-    for number in range(count + 3):
+    for number in range(count + WARM):
         time.sleep(draw.uniform(0.2, 0.5))
-        text = b"%d" % number
+        text = b"%d.%d" % (turn, number)
         begun = time.perf_counter()
         send(text)
         data, moment = query.arrived.get(timeout=GIVEN_UP)
+        while data != text and not data.startswith(b"%d." % turn):  # of earlier turns
+            data, moment = query.arrived.get(timeout=GIVEN_UP)
         if data != text:
             raise RuntimeError(f"{data!r} arrived for {text!r}")
         took.append((moment - begun) * 1e3)
-    return took[3:]
+    return took[WARM:]
 
 
 def pair(
     session: Any, cluster: ProcessCluster, folder: Path, probes: int
 ) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:
-    """Both sources with a query each, one after the other."""
+    """Both sources with `TURNS` queries each, one after the other."""
     took: dict[str, list[float]] = {}
     steps: dict[str, dict[str, float]] = {}
     draw = random.Random(7)
@@ -146,17 +153,21 @@ def pair(
             acks.append((time.perf_counter() - begun) * 1e3)
 
         options = {"servers": ",".join(cluster.urls), "stream": STREAM}
-        for name, source, chosen, send in (
+        sources = (
             ("a local file of a few bytes", "bench_file", {"file": str(path)}, append),
             ("a stream with three replicas", "jetstream", options, publish),
-        ):
-            query = Query(session, source, chosen, folder / source)
-            try:
-                took[name] = probed(query, send, probes, draw)
-                steps[name] = query.steps()
-            finally:
-                query.stop()
-        took["of that, until the PubAck"] = acks[3:]
+        )
+        for turn in range(TURNS):
+            for name, source, chosen, send in sources if turn % 2 else sources[::-1]:
+                query = Query(session, source, chosen, folder / f"{source}-{turn}")
+                try:
+                    found = probed(query, send, turn, -(-probes // (TURNS - 1)), draw)
+                    if turn:
+                        took.setdefault(name, []).extend(found)
+                        steps[name] = query.steps()
+                finally:
+                    query.stop()
+        took["of that, until the PubAck"] = acks[-len(took[sources[1][0]]) :]
     return took, steps
 
 
