@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jetcluster.consumer.owner.delivery import MESSAGES_PER_STEP
 from jetcluster.consumer.state import turn
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.consumer.state.turn import Op
@@ -152,6 +153,13 @@ def the_other_wants(bench: Bench) -> None:
     bench.finish()
 
 
+def advance(bench: Bench) -> None:
+    """In the steps of an owner."""
+    for seq in range(MESSAGES_PER_STEP, bench.store.last_seq + MESSAGES_PER_STEP, MESSAGES_PER_STEP):
+        last = min(seq, bench.store.last_seq)
+        bench.op("none", turn.ADVANCE, (last, MESSAGES_PER_STEP - seq + last))
+
+
 INTEREST = {"retention": "interest"}
 CASES = (
     Case("PURGE by a filter, all go", lambda b: b.purge(b"k.*")),
@@ -172,8 +180,7 @@ CASES = (
     Case("CONSUMER.DELETE", lambda b: b.delete("mine"), one_wants, INTEREST, consumers=True),
     Case("filters", lambda b: b.consumer("mine", "other.>", "explicit"), one_wants, INTEREST, consumers=True),
     Case("CONSUMER.RESET", Bench.reset, one_wants, INTEREST, consumers=True),
-    Case("ADVANCE", lambda b: b.op("none", turn.ADVANCE, (b.store.last_seq,) * 2), the_other_wants, INTEREST,
-         consumers=True),
+    Case("ADVANCE", advance, the_other_wants, INTEREST, consumers=True),
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from jetcluster import native
 from jetcluster.consumer.owner.context import DeliveryContext
 from jetcluster.consumer.state.letters import MAX_TEXT_BYTES, TERMINATED
 from jetcluster.consumer.state.pending import NEVER
-from jetcluster.consumer.state.rules import ALL, FLOW_CONTROL
+from jetcluster.consumer.state.rules import CUMULATIVE
 from jetcluster.consumer.state.turn import ACK, BURY, NAK, PROGRESS, TERM, SettledMessages, Value
 from jetcluster.model import durations
 from jetcluster.model.advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
@@ -29,11 +29,11 @@ V1: Final = 5
 """Index of the stream sequence among the tokens of an ack's subject."""
 V2: Final = 7
 
-MAX_ACKS_PER_OP: Final = 1 << 16
-"""Acks per op: a log entry may hold 8 MiB."""
+MAX_ACKS_PER_OP: Final = 4096
+"""Acks per op, and messages that one settles where an ack includes all before it: see `MAX_TURN_MESSAGES`."""
 
-MAX_TERMS_PER_OP: Final = 4096
-"""The same of those that carry a text."""
+MAX_EARLY_ACKS: Final = 1 << 16
+"""Acks that wait for their delivery to be applied."""
 
 _ACKS: Final = frozenset((b"", b"+ACK", b"+OK"))
 _PROGRESS: Final = frozenset((b"+WPI", b"-WPI"))
@@ -134,7 +134,7 @@ class Acks:
     def _other(self, seq: int, subject: bytes, at: int, reply: bytes, payload: bytes) -> None:
         """Take a message that `received` does not. `at`: index of the delivery count in the tokens of `subject`."""
         if seq > self._state.delivered_sseq:
-            if seq <= self._owner.sent_sseq and len(self.early) < MAX_ACKS_PER_OP:
+            if seq <= self._owner.sent_sseq and len(self.early) < MAX_EARLY_ACKS:
                 self.early.append((seq, subject, at, reply, payload))
             return  # not delivered yet, so it is not answered
         self._owner.run_soon()
@@ -168,8 +168,7 @@ class Acks:
 
     def _add(self, kind: int, seq: int, reply: bytes, numbers: bytes, more: bytes) -> None:
         batch = self.batches.get(kind)
-        most = MAX_TERMS_PER_OP if kind == TERM else MAX_ACKS_PER_OP
-        if batch is not None and max(len(batch.details), len(batch.replies)) >= most:
+        if batch is not None and max(len(batch.details), len(batch.replies)) >= MAX_ACKS_PER_OP:
             self.flush()
             batch = None
         if batch is None:
@@ -195,8 +194,9 @@ class Acks:
         state = self._owner.state
         pending = state.unacked.entries
         batch = AckBatch(ACK)
-        if state.rules.ack_policy in (ALL, FLOW_CONTROL):
+        if state.rules.ack_policy in CUMULATIVE:
             highest = max(self.acked)
+            self._ack_below(highest)
             batch.value = [highest] if highest > state.floor_sseq else []
         else:
             batch.value = [seq for seq in self.acked if seq in pending]
@@ -205,6 +205,25 @@ class Acks:
         batch.replies = self._replies
         self.acked, self._replies = [], []
         self._submit(batch)
+
+    def _ack_below(self, highest: int) -> None:
+        """Log the acks of most messages below `highest` in steps, where its ack would settle very many at once."""
+        unacked = self._owner.state.unacked
+        if len(unacked) <= MAX_ACKS_PER_OP:
+            return
+        on_its_way: int = max(
+            (batch.value[0] for batch in self.in_flight if batch.kind == ACK and batch.value), default=0
+        )  # type: ignore[assignment]
+        count = 0
+        for seq in unacked.order:
+            if seq >= highest:
+                return
+            count += seq > on_its_way and seq in unacked.entries
+            if count == MAX_ACKS_PER_OP:
+                count = 0
+                step = AckBatch(ACK)
+                step.value = [seq]
+                self._submit(step)
 
     def _sample(self, seqs: Sequence[int]) -> None:
         """Publish metrics of a sample of the acks (sample_freq percent)."""
@@ -222,6 +241,8 @@ class Acks:
             batch.value = [(seq, nak_delay(more)) for seq, (_, more) in batch.details.items() if seq in pending]
         else:
             batch.value = [seq for seq in batch.details if seq in pending]
+            if batch.kind == TERM and batch.value and self._owner.state.rules.ack_policy in CUMULATIVE:
+                self._ack_below(min(batch.value))
         letters = self._owner.state.rules.letters
         if batch.kind == TERM and letters is not None and letters.on_term:
             texts = ((seq, batch.details[seq][1][:MAX_TEXT_BYTES]) for seq in batch.details if seq in pending)
@@ -244,7 +265,7 @@ class Acks:
         left_out = {one[0] for one in batch.value[self._owner.room_to_bury :]}  # type: ignore[index]
         if left_out:
             batch.value = [one for one in batch.value if one[0] not in left_out]  # type: ignore[index,assignment]
-            asked = zip(batch.asking[:MAX_TERMS_PER_OP], batch.replies[:MAX_TERMS_PER_OP], strict=True)
+            asked = zip(batch.asking[:MAX_ACKS_PER_OP], batch.replies[:MAX_ACKS_PER_OP], strict=True)
             answers = [pair for pair in asked if pair[0] not in left_out]
             batch.asking, batch.replies = [seq for seq, _ in answers], [reply for _, reply in answers]
         if not batch.value:

@@ -40,6 +40,8 @@ control."""
 LATE_NS: Final = 1_000_000_000
 """Time after which something that was to go on by now does not wait any more, but was forgotten."""
 
+MESSAGES_PER_STEP: Final = 4096
+"""Messages of an ADVANCE, unless a single delivery has more."""
 MAX_UNCONFIRMED_MESSAGES: Final = 65_536
 MAX_UNCONFIRMED_NS: Final = 2_000_000_000
 
@@ -115,16 +117,19 @@ class Delivery(Protocol):
 class Advance:
     """Position of a consumer without acks, ahead of the log.
 
-    Such a consumer sends at once and logs afterwards, with one ADVANCE op in flight; the next op has all that was sent
-    meanwhile. It stops when too many messages, or old ones, are unconfirmed: a former owner must not go on forever."""
+    Such a consumer sends at once and logs afterwards. While ADVANCE ops are in flight no more follow; the next ones
+    have all that was sent meanwhile, in steps of `MESSAGES_PER_STEP`: each replica may remove as many when it applies
+    one. It stops when too many messages, or old ones, are unconfirmed: a former owner must not go on forever."""
 
-    __slots__ = ("_confirmed", "_epoch", "_in_flight", "_state", "_submit", "_submitted", "cseq", "sseq")
+    __slots__ = ("_confirmed", "_epoch", "_in_flight", "_marks", "_state", "_submit", "_submitted", "cseq", "sseq")
 
     def __init__(self, state: ConsumerState, submit: Callable[[int, Value], None]) -> None:
         self._state = state
         self._submit = submit
         self._in_flight: deque[tuple[int, int]] = deque()
         """(last consumer sequence of the op, time of its submission)"""
+        self._marks: deque[tuple[int, int]] = deque()
+        """The (consumer, stream) sequences up to which a step of what is to be logged may go."""
         self.restart()
 
     def restart(self) -> None:
@@ -132,6 +137,7 @@ class Advance:
         state = self._state
         self._epoch = state.epoch
         self._in_flight.clear()
+        self._marks.clear()
         self.cseq = self._submitted = self._confirmed = state.delivered_cseq
         """Consumer sequence of the last message sent."""
         self.sseq = state.delivered_sseq
@@ -139,6 +145,9 @@ class Advance:
 
     def sent(self, seq: int, count: int) -> None:
         """Count `count` more messages, the last at `seq`."""
+        marks = self._marks
+        if self.cseq + count - (marks[-1][0] if marks else self._confirmed) > MESSAGES_PER_STEP:
+            marks.append((self.cseq, self.sseq))
         self.cseq += count
         self.sseq = seq
 
@@ -151,12 +160,16 @@ class Advance:
         """Log new messages if there are at least `least`, and no op is in flight or `at_once` is True."""
         count = self.cseq - self._submitted
         if count >= least and (at_once or not self._in_flight):
-            self._submitted = self.cseq
-            self._in_flight.append((self.cseq, now))
-            self._submit(ADVANCE, (self.sseq, count))
+            for cseq, sseq in (*self._marks, (self.cseq, self.sseq)):
+                if cseq > self._submitted:
+                    count, self._submitted = cseq - self._submitted, cseq
+                    self._in_flight.append((cseq, now))
+                    self._submit(ADVANCE, (sseq, count))
 
     def applied(self, now: int, *, least: int = 1) -> None:
         self._confirmed, _ = self._in_flight.popleft()
+        while self._marks and self._marks[0][0] <= self._confirmed:
+            self._marks.popleft()
         self.flush(now, least=least)
 
     def reset(self) -> None:

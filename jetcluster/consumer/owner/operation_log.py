@@ -17,8 +17,25 @@ from typing import Protocol
 
 from jetcluster.clock import Clock, Timers
 from jetcluster.consumer.state import turn as log_turn
+from jetcluster.consumer.state.rules import CUMULATIVE
 from jetcluster.consumer.state.state import ConsumerState
-from jetcluster.consumer.state.turn import ADVANCE, BURY, SKIP, Op, Outcome, Turn, TurnResult, Value
+from jetcluster.consumer.state.turn import (
+    ACK,
+    ADVANCE,
+    BURIED,
+    BURY,
+    EXHAUSTED,
+    GONE,
+    NAK,
+    PROGRESS,
+    SKIP,
+    TERM,
+    Op,
+    Outcome,
+    Turn,
+    TurnResult,
+    Value,
+)
 from jetcluster.records import NamedTuple
 
 MAX_TURNS_IN_FLIGHT = 64
@@ -27,6 +44,9 @@ MAX_BYTES_IN_FLIGHT = 4 << 20
 """Bytes of turns in flight; with more the owners are not run."""
 MAX_TURN_BYTES = 512 << 10
 """Approximate size of a turn: a log entry may hold 8 MiB."""
+MAX_TURN_MESSAGES = 4096
+"""Messages that the ops of a turn may settle or pass, unless a single op has more: each replica applies a turn in one
+go, and may remove each of these messages from its stream, at up to 15 us."""
 MAX_COLLECTED_BYTES = 32 << 20
 """Bytes that wait for room (acks arrive even while owners do not run); with more the session is given up."""
 APPLY_SECONDS = 4.0
@@ -36,6 +56,9 @@ REFUSED_SECONDS = 0.1
 BEGIN_SECONDS = 0.5
 """Time after which a first turn that is not applied is sent again; it doubles with each attempt."""
 MAX_BEGIN_SECONDS = 8.0
+
+
+_SETTLING = frozenset((ACK, NAK, TERM, PROGRESS, BURY, BURIED, EXHAUSTED, GONE))
 
 
 class Submitter(Protocol):
@@ -59,6 +82,8 @@ class _Collected(NamedTuple):
     op: Op
     entry: _Entry
     size: int
+    messages: int
+    """Those that it may settle or pass."""
 
 
 class _InFlight(NamedTuple):
@@ -161,7 +186,7 @@ class ConsumerOperationLog:
         if kind == BURY:
             size += sum(len(text) for _, _, text in value)  # type: ignore[misc,union-attr,arg-type]
         op = Op(state.cid, state.epoch, kind, value)
-        self._collected.append(_Collected(op, _Entry(owner, kind, value, token), size))
+        self._collected.append(_Collected(op, _Entry(owner, kind, value, token), size, _messages(state, kind, value)))
         self._collected_bytes += size
         if self._collected_bytes > MAX_COLLECTED_BYTES:
             self.lose()
@@ -191,11 +216,13 @@ class ConsumerOperationLog:
             self._put()
 
     def _put(self) -> None:
-        count = size = 0
+        count = size = messages = 0
         for collected in self._collected:
-            if count and size + collected.size > MAX_TURN_BYTES:
+            size, messages = size + collected.size, messages + collected.messages
+            if count and (size > MAX_TURN_BYTES or messages > MAX_TURN_MESSAGES):
+                size -= collected.size
                 break
-            count, size = count + 1, size + collected.size
+            count += 1
         taken, self._collected = self._collected[:count], self._collected[count:]
         self._collected_bytes -= size
         self._serial += 1
@@ -328,6 +355,16 @@ def _is_void(entry: _Entry | None, outcome: Outcome) -> bool:
     if entry is None:  # its owner is gone, or was reset
         return False
     return outcome is None or (outcome == 0 and entry.kind in (SKIP, ADVANCE))
+
+
+def _messages(state: ConsumerState, kind: int, value: Value) -> int:
+    if kind == ADVANCE:
+        return value[1]  # type: ignore[index,return-value]
+    if kind not in _SETTLING or not isinstance(value, list):
+        return 0
+    if kind == ACK and state.rules.ack_policy in CUMULATIVE:
+        return min(len(state.unacked), MAX_TURN_MESSAGES)
+    return len(value)
 
 
 def _size(value: Value) -> int:

@@ -12,12 +12,9 @@ from typing import Any, Final
 from jetcluster.consumer.state import turn
 from jetcluster.consumer.state.letters import MAX_DELIVER, MAX_LETTERS, TERMINATED, Letter
 from jetcluster.consumer.state.pending import HELD, NEVER, Pending
-from jetcluster.consumer.state.rules import ALL, EXPLICIT, FLOW_CONTROL
+from jetcluster.consumer.state.rules import CUMULATIVE, EXPLICIT
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import Outcome, SentMessages, SettledMessages
-
-_CUMULATIVE: Final = frozenset((ALL, FLOW_CONTROL))
-"""Ack policies whose acks include all lower sequences."""
 
 
 def deliver(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
@@ -85,7 +82,7 @@ def redeliver(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> 
 def ack(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
     if not state.rules.acks:
         return None
-    if state.rules.ack_policy in _CUMULATIVE:
+    if state.rules.ack_policy in CUMULATIVE:
         return ack_up_to(state, seqs, ts)
     settled = _take(state, state.unacked.delivered(seqs) if state.unacked.held else seqs)
     if settled.seqs:
@@ -166,7 +163,7 @@ def bury(state: ConsumerState, items: list[tuple[int, int, bytes]], ts: int, las
             letters.add(seq, Letter(reason, entries[seq].deliveries, ts, text))
     termed = [seq for seq, (reason, _) in doomed.items() if reason == TERMINATED]
     settled = SettledMessages([], [])
-    if termed and rules.ack_policy in _CUMULATIVE:
+    if termed and rules.ack_policy in CUMULATIVE:
         settled = ack_up_to(state, termed, ts)
     rest = _take(state, [seq for seq in doomed if seq in entries])
     if termed:

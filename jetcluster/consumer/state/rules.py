@@ -18,6 +18,8 @@ ALL: Final = "all"
 EXPLICIT: Final = "explicit"
 FLOW_CONTROL: Final = "flow_control"
 """Ack policies."""
+CUMULATIVE: Final = frozenset((ALL, FLOW_CONTROL))
+"""Those whose acks include all lower sequences."""
 
 PINNED: Final = "pinned_client"
 OVERFLOW: Final = "overflow"

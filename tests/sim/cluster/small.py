@@ -50,6 +50,8 @@ LIMITS: Final = (
     Limit("jetcluster.consumer.state.archived", "ENTRIES_PER_STEP", 4),
     Limit("jetcluster.consumer.state.archived", "HELD_PER_STEP", 4),
     Limit("jetcluster.consumer.owner.acks", "MAX_ACKS_PER_OP", 4),
+    Limit("jetcluster.consumer.owner.operation_log", "MAX_TURN_MESSAGES", 4),
+    Limit("jetcluster.consumer.owner.delivery", "MESSAGES_PER_STEP", 4),
     Limit("jetcluster.consumer.owner.owner", "MAX_SETTLED_PER_OP", 2),
     Limit("jetcluster.consumer.owner.owner", "LOOKED_UP", 2),
     Limit("jetcluster.consumer.owner.selection", "MAX_BATCH_MESSAGES", 4),

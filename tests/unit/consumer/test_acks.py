@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from jetcluster.consumer.owner import acks
 from jetcluster.consumer.owner.ack_subject import prefix, prefix_v2
-from jetcluster.consumer.owner.acks import nak_delay
-from jetcluster.consumer.state.turn import ACK, NAK
+from jetcluster.consumer.owner.acks import MAX_ACKS_PER_OP, nak_delay
+from jetcluster.consumer.state.turn import ACK, NAK, TERM
 from tests.unit.consumer.rig import MS, SECOND, Frame, Inbox, Rig
 
 
@@ -306,6 +307,46 @@ def test_a_flood_of_acks_goes_out_in_several_ops() -> None:
     rig, inbox = rig_with(1)
     for _ in range(70_000):
         rig.bus.subscriptions[1].callback(inbox[0].reply, b"", b"", b"+ACK", None)  # type: ignore[arg-type]
-    assert len(rig.ops) == 1
+    assert {len(value) for _, value, _ in rig.ops} == {MAX_ACKS_PER_OP} and len(rig.ops) == 70_000 // MAX_ACKS_PER_OP  # type: ignore[arg-type]
     rig.settle()
     assert not rig.state.pending
+
+
+def test_one_ack_of_very_many_goes_in_steps_and_is_answered_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each replica applies a step in one go, and may remove all of its messages from the stream."""
+    monkeypatch.setattr(acks, "MAX_ACKS_PER_OP", 3)
+    rig, inbox = rig_with(9, ack_policy="all")
+    answers = rig.bus.listen(b"answer")
+    rig.hold = True
+    rig.ack(inbox[6], b"+ACK", b"answer")
+    assert [value for _, value, _ in rig.ops] == [[3], [6], [7]]
+    rig.ack(inbox[8], b"+ACK")
+    assert [value for _, value, _ in rig.ops[3:]] == [[9]], "what is on its way already takes no step"
+    first, rig.ops[:] = rig.ops[:], rig.ops[:2]
+    rig.commit()
+    assert list(rig.state.pending) == [7, 8, 9] and not answers
+    rig.ops[:] = first[2:]
+    rig.commit()
+    assert not rig.state.pending and len(answers) == 1
+
+
+def test_steps_that_were_lost_go_into_the_log_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acks, "MAX_ACKS_PER_OP", 2)
+    rig, inbox = rig_with(5, ack_policy="all")
+    answers = rig.bus.listen(b"answer")
+    rig.hold = True
+    rig.ack(inbox[3], b"+ACK", b"answer")
+    rig.lose()
+    assert [value for _, value, _ in rig.ops] == [[2], [4]] and not answers
+    rig.release()
+    assert list(rig.state.pending) == [5] and len(answers) == 1
+
+
+def test_a_term_of_a_policy_all_settles_what_lies_below_in_steps_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acks, "MAX_ACKS_PER_OP", 2)
+    rig, inbox = rig_with(6, ack_policy="all")
+    rig.hold = True
+    rig.ack(inbox[4], b"+TERM")
+    assert [(kind, value) for kind, value, _ in rig.ops] == [(ACK, [2]), (ACK, [4]), (TERM, [5])]
+    rig.release()
+    assert list(rig.state.pending) == [6]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from jetcluster.consumer.owner.delivery import MAX_UNCONFIRMED_MESSAGES, MAX_UNCONFIRMED_NS, Advance, Replay
+from jetcluster.consumer.owner.delivery import (
+    MAX_UNCONFIRMED_MESSAGES,
+    MAX_UNCONFIRMED_NS,
+    MESSAGES_PER_STEP,
+    Advance,
+    Replay,
+)
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import Value
@@ -24,6 +30,25 @@ def test_one_op_in_flight_and_the_next_holds_the_rest() -> None:
     assert submitted == [(2, 1), (7, 2)]
     advance.applied(0)
     assert len(submitted) == 2
+
+
+def test_much_at_once_goes_in_steps() -> None:
+    """Each replica applies an op in one go, and may remove all messages that it passes."""
+    state, advance, submitted = made()
+    half = MESSAGES_PER_STEP // 2
+    for number in range(1, 6):
+        advance.sent(10 * half * number, half)
+        advance.flush(0)
+    assert submitted == [(10 * half, half)]
+    advance.applied(0)
+    assert submitted[1:] == [(20 * half, half), (40 * half, 2 * half), (50 * half, half)]
+    state.delivered_cseq, state.delivered_sseq = 3 * half, 30 * half  # a part of that was lost
+    advance.reset()
+    advance.flush(0)
+    assert submitted[4:] == [(40 * half, half), (50 * half, half)]
+    for _ in range(2):
+        advance.applied(0)
+    assert len(submitted) == 6 and advance.may_send(0)
 
 
 def test_at_once() -> None:

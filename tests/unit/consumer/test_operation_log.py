@@ -294,10 +294,36 @@ def test_owners_are_not_run_while_too_much_is_under_way(node: Node) -> None:
 def test_much_in_one_loop_turn_is_several_turns_of_bounded_size(node: Node) -> None:
     many = list(range(1, 20_001))
     for _ in range(4):
-        node.turns.submit(node.owners[0], log_turn.ACK, many, None)
+        node.turns.submit(node.owners[0], log_turn.DELIVER, many, None)
     node.turn()
     assert len(node.log.sent) in (3, 4)
     assert sum(len(log_turn.decode(body).ops) for body in node.log.sent) == 4
+
+
+def test_no_turn_settles_or_passes_very_many_messages(node: Node) -> None:
+    """A replica applies a turn in one go, and may remove each of these messages from its stream."""
+    most = consumer_turns.MAX_TURN_MESSAGES
+    acks = list(range(1, most // 2 + 1))
+    all_below, plain = node.owners
+    all_below.state.set_rules(ConsumerRules("c1", {"ack_policy": "all"}))
+    all_below.state.unacked.add(range(1, most), 1, 0)
+    for owner, kind, value in (
+        (plain, log_turn.ACK, acks),
+        (plain, log_turn.TERM, acks),
+        (plain, log_turn.NAK, [(1, 0)]),
+        (plain, log_turn.DELIVER, [1, 2]),
+        (plain, log_turn.ADVANCE, (9000, most - 1)),
+        (all_below, log_turn.ACK, [7]),
+        (plain, log_turn.WAIT, b"inbox"),
+    ):
+        node.turns.submit(owner, kind, value, None)  # type: ignore[arg-type]
+    node.turn()
+    turns = [[op.kind for op in log_turn.decode(body).ops] for body in node.log.sent]
+    assert turns == [
+        [log_turn.ACK, log_turn.TERM],
+        [log_turn.NAK, log_turn.DELIVER, log_turn.ADVANCE],
+        [log_turn.ACK, log_turn.WAIT],
+    ]
 
 
 def test_an_owner_that_was_let_go_is_not_called(node: Node) -> None:
