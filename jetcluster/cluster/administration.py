@@ -23,7 +23,7 @@ from jetcluster.model.advisory import server_removed
 from jetcluster.raft.api import META_GROUP, MembershipError, NotLeaderError, RaftGroup
 from jetcluster.records import NamedTuple
 from jetcluster.replica.members import carried_without, learners
-from jetcluster.replica.services import Events, Network, Runtime
+from jetcluster.replica.services import Events, Knowledge, Network, Runtime
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -73,9 +73,11 @@ class Administration:
         events: Events,
         meta: MetaReplica,
         service: MetaService,
+        known: Knowledge,
         replicas: Mapping[int, StreamReplica],
         ask_stream: AskStream,
     ) -> None:
+        self._known = known
         self._runtime, self._network = runtime, network
         self._meta = meta
         self._service = service
@@ -339,6 +341,10 @@ class Administration:
             return None
 
     async def _serve_held(self, peer: str, payload: bytes) -> bytes:
+        # A stream that was placed here shortly before a restart begins once the meta log tells of it again: until then
+        # this server seems to have nothing, and would be removed together with what only it has.
+        if not self._known.current:
+            raise MeshError("the server does not know yet what it holds")
         replicas = self._replicas.values()
         held = HeldByServer(
             len(replicas), sum(1 for r in replicas if r.leading), sum(r.consumers.owns for r in replicas if r.sound)

@@ -161,7 +161,7 @@ class Parts:
         self.meta_requests = LeaderRequests("meta", *asked, hub.handle_meta, log)
         self.stream_requests = LeaderRequests("stream", *asked, self.streams.handle, log, runtime.budget)
         basis = runtime, network, events, meta
-        self.administration = Administration(*basis, self.service, replicas, hub.stream_request)
+        self.administration = Administration(*basis, self.service, known, replicas, hub.stream_request)
         self.load: NodeLoad | None = None
         self.balancer: Balancer | None = None
         self.replica_moves: ReplicaMoves | None = None

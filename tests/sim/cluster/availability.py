@@ -41,11 +41,11 @@ class Majorities:
 
     def has_one(self, found: list[Replica], well: set[str]) -> bool:
         """True when a majority is well by what every replica knows of the members; a replica that has lost something,
-        or is not whole yet, does not count."""
+        or is not whole yet, does not count. False where none knows any: the only disk of a stream came back empty."""
         whole = {one.group.me: one.machine for one in found if one.machine.name in well and _counts(one)}
         configs = [one.group.log.config for one in found]
         sets = {voters for config in configs for voters in (config.voters, config.outgoing) if voters}
-        return all(self._is_quorum(voters, whole) for voters in sets)
+        return bool(sets) and all(self._is_quorum(voters, whole) for voters in sets)
 
     def can_serve(self, found: list[Replica], well: set[str]) -> bool:
         """`has_one`, of servers that know which streams there are. Who has started again hears that from the meta

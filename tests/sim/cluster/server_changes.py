@@ -99,7 +99,9 @@ async def decommission(deployment: Deployment, rng: Random) -> None:
             raise TimeoutError
     if rng.random() < 0.3:
         await _tag(deployment, rng, machine.name)
-    if rng.random() < 0.3:  # too early: refused, or of a server with nothing
+    if (
+        rng.random() < 0.3 and machine.ready
+    ):  # too early: refused, or of a server with nothing; one that is down is gone
         await ask(deployment, rng, "SERVER.REMOVE", {"peer_id": peer}, SYSTEM)
     await _empty(deployment, rng, peer)
     if is_removed(deployment, peer):

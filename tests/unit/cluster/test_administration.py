@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from jetcluster.cluster import administration
 from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.errors import ApiError
+from jetcluster.mesh.api import MeshError
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
@@ -208,6 +210,28 @@ async def test_refusals_say_the_numbers() -> None:
 
 
 @virtual_time
+async def test_a_server_that_has_just_started_does_not_say_that_it_holds_nothing() -> None:
+    """Its meta state on disk may be older than a stream that only it has, and it would be removed with that stream."""
+    async with Cluster() as cluster:
+        await cluster.create("S", 1)
+        (home,) = cluster.holders("S")
+        asked = next(node for node in cluster if node is not home)
+        await home.publish(b"s", b"acknowledged")
+        cluster.crash(home.name)
+        home = cluster.restart(home.name)
+        told: list[int] = []
+        silent = 0
+        while len(told) < 5:
+            try:
+                answer = await asked.js.network.mesh.call(home.me, administration.HELD_METHOD, b"", 1.0)
+                told.append(json.loads(answer)["replicas"])
+            except MeshError as error:
+                silent += "does not know yet" in str(error)
+            await asyncio.sleep(0.0001)
+        assert set(told) == {1} and silent
+
+
+@virtual_time
 async def test_a_server_that_is_gone_is_removed_and_its_streams_go_on() -> None:
     """With fewer replicas, until a server comes that can hold one."""
     async with Cluster() as cluster:
@@ -307,7 +331,8 @@ async def test_leaders_that_do_not_answer_hold_up_nobody() -> None:
     runtime: Any = SimpleNamespace(clock=SimpleNamespace(monotonic=clock), rng=SimpleNamespace(token=bytes))
     meta: Any = SimpleNamespace(machine=machine, group=group, leading=True)
     service: Any = SimpleNamespace(set_peers=set_peers)
-    leading = administration.Administration(runtime, network, SimpleNamespace(), meta, service, {}, ask_stream)  # type: ignore[arg-type]
+    known: Any = SimpleNamespace(current=True)
+    leading = administration.Administration(runtime, network, SimpleNamespace(), meta, service, known, {}, ask_stream)  # type: ignore[arg-type]
     took = []
     while len(set(asked)) < len(strays):
         start = clock()
