@@ -26,6 +26,7 @@ from jetcluster.records import dataclass
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store import block_reader
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.stream.apply.counters import SOURCES_FIELD
 from jetcluster.stream.log import commands
 from jetcluster.stream.read.msg_get import state_object
 from jetcluster.stream.rules import RESTORING, StreamRules
@@ -137,7 +138,8 @@ class StreamArchives:
 
     async def restore(self, replica: StreamReplica, body: Body) -> Body:
         """Take messages, as `runs.encode_runs` makes them, into a stream with `restoring` set."""
-        command = commands.encode_restore(self._clock.time_ns(), base64.b64decode(body["runs"]))
+        runs = base64.b64decode(body["runs"])
+        command = commands.encode_restore(self._clock.time_ns(), runs, counted=SOURCES_FIELD in runs)
         return await self._apply(replica, command)
 
     async def restore_end(self, replica: StreamReplica, body: Body) -> Body:

@@ -51,6 +51,8 @@ class BatchResult(NamedTuple):
     size: int
     """Messages stored."""
     error: ApiError | None
+    wait: int = 0
+    """Index of the command whose job removes the last of what its messages roll up; 0 where all is gone."""
 
 
 class JobStep(NamedTuple):

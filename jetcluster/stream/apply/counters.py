@@ -228,8 +228,13 @@ def tracks_sources(store: BlockStore, rules: StreamRules) -> bool:
         return False
     known = store.side_get(SIDE_COUNTED, b"") is not None
     if rules.links and not known:
-        store.side_put(SIDE_COUNTED, b"", b"")
+        note_sources(store)
     return known or bool(rules.links)
+
+
+def note_sources(store: BlockStore) -> None:
+    """Notes that messages of the stream carry the totals of its sources. Only apply may call it."""
+    store.side_put(SIDE_COUNTED, b"", b"")
 
 
 class CounterTotals:

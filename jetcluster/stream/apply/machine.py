@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster import errors
 from jetcluster.checksum import crc32
@@ -60,8 +61,12 @@ from jetcluster.stream.log.commands import (
     UnknownCommandError,
     UpdateConfig,
 )
+from jetcluster.stream.log.fast_parts import FastGate
 from jetcluster.stream.ports import SIDE_CONFIG, BatchResult, Extension, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
+
+if TYPE_CHECKING:
+    from jetcluster.stream.apply.rollups import RollingUp
 
 _STATE: Final = struct.Struct("<BQQQ16s")
 _STATE_VERSION: Final = 1
@@ -180,11 +185,7 @@ class StreamMachine:
         kept_from = self.guard.kept_from if self.rules.guard is not None else 0
         if isinstance(decoded, Publish):
             base = max(decoded.ts, self.clock + 1)
-            result: Result = (
-                self._roll_up(index, decoded.batch, base)
-                if decoded.rolls_up
-                else self._admission.admit(decoded.batch, base)
-            )
+            result: Result = self._admit(index, decoded, decoded.batch, base)
             self.clock = base + decoded.batch.count - 1
         elif isinstance(decoded, FastPublish):
             result = self._publish_fast(index, decoded)
@@ -343,15 +344,20 @@ class StreamMachine:
         self._follow_jobs()
         self._admission = MessageAdmission(self.name, rules, self.store, self._dedupe, self._staging)
 
-    def _roll_up(self, index: int, batch: Batch, base: int) -> PublishResult:
-        """Stores messages of which some may roll up more than one command should remove."""
+    def _admit(
+        self, index: int, command: Publish | FastPublish, batch: Batch, base: int, gate: FastGate | None = None
+    ) -> PublishResult:
+        if not command.rolls_up:
+            return self._admission.admit(batch, base, gate)
+        with self._rolling_up(index) as rolling:
+            result = self._admission.admit(batch, base, gate)
+        return result._replace(waits=rolling.waits) if rolling.waits else result
+
+    def _rolling_up(self, index: int) -> RollingUp:
+        """For messages of which some may roll up more than one command should remove."""
         from jetcluster.stream.apply.rollups import RollingUp  # few streams see one
 
-        self._staging.roll_up = rolling = RollingUp(index, self.store, self._jobs, self._follow_jobs)
-        try:
-            return rolling.told_by(self._admission.admit(batch, base))
-        finally:
-            self._staging.roll_up = None
+        return RollingUp(index, self._staging, self.store, self._jobs, self._follow_jobs)
 
     def has_job(self, index: int) -> bool:
         """Returns whether the command at `index` has a job."""
@@ -363,7 +369,7 @@ class StreamMachine:
             self.fast.note(index, self.clock, command.parts, PublishResult(0, 0, None))
             return 0
         base = max(command.ts, self.clock + 1)
-        result = self._admission.admit(command.batch, base, self.fast.gate(command.parts))
+        result = self._admit(index, command, command.batch, base, self.fast.gate(command.parts))
         self.clock = base + command.batch.count - 1
         self.fast.note(index, base, command.parts, result)
         return result
@@ -400,9 +406,11 @@ class StreamMachine:
             self.clock = base
             return BatchResult(0, 0, checked)
         first_seq = self.store.last_seq + 1
-        atomic_checks.store(self._staging, batch, first_seq, base, checked)
+        with self._rolling_up(index) if command.rolls_up else nullcontext() as rolling:
+            atomic_checks.store(self._staging, batch, first_seq, base, checked)
         self.clock = base + batch.count - 1
-        return BatchResult(first_seq + batch.count - 1, batch.count, None)
+        wait = rolling.last_job if rolling is not None else 0
+        return BatchResult(first_seq + batch.count - 1, batch.count, None, wait)
 
     def _extend(self, index: int, command: Extended) -> Result:
         if self._extension is None:

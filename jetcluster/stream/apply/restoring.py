@@ -16,6 +16,7 @@ from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.records import NamedTuple
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.apply.counters import note_sources
 from jetcluster.stream.apply.cron import CronError
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.expiry import Expiry
@@ -57,6 +58,8 @@ def restore(into: Into, command: Restore) -> int | ApiError:
         return _OUT_OF_BOUNDS
     wanted = into.rules.restored()
     store = into.store
+    if command.counted and wanted.allow_msg_counter:
+        note_sources(store)
     stored = 0
     for run in command.runs:
         if run.seq <= store.last_seq:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply import jobs
+from jetcluster.stream.apply.staging import Staging
 from jetcluster.stream.fields import KV_OPERATION, nats_fields
-from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.rules import StreamRules
 
 ROLLUP = b"Nats-Rollup"
@@ -34,16 +34,26 @@ def may_be_long(store: BlockStore, rules: StreamRules, subjects: Sequence[bytes]
 
 
 class RollingUp:
-    """The rollups of one command, at `index` of the log. `follow` is called with each new job."""
+    """The rollups of one command, at `index` of the log, which `staging` stages while the context is entered. `follow`
+    is called with each new job."""
 
-    __slots__ = ("_follow", "_index", "_jobs", "_store", "_waits")
+    __slots__ = ("_follow", "_index", "_jobs", "_staging", "_store", "_waits")
 
-    def __init__(self, index: int, store: BlockStore, open_jobs: jobs.Jobs, follow: Callable[[], None]) -> None:
+    def __init__(
+        self, index: int, staging: Staging, store: BlockStore, open_jobs: jobs.Jobs, follow: Callable[[], None]
+    ) -> None:
         self._index = index
-        self._store = store
+        self._staging, self._store = staging, store
         self._jobs = open_jobs
         self._follow = follow
         self._waits: list[tuple[int, int]] = []
+
+    def __enter__(self) -> RollingUp:
+        self._staging.roll_up = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._staging.roll_up = None
 
     def __call__(self, subject: bytes, seq: int) -> bool:
         """Removes what the message `seq` rolls up, or begins to. Returns False where that is to be done at once."""
@@ -54,6 +64,12 @@ class RollingUp:
             self._follow()
         return True
 
-    def told_by(self, result: PublishResult) -> PublishResult:
-        """Returns the command's result, with the acks that wait."""
-        return result._replace(waits=tuple(self._waits)) if self._waits else result
+    @property
+    def last_job(self) -> int:
+        """The job of `waits` that is done last; 0 without one. Jobs are done in the order of their commands."""
+        return max((job for _, job in self._waits), default=0)
+
+    @property
+    def waits(self) -> tuple[tuple[int, int], ...]:
+        """(sequence, job) of the messages whose acks wait: `PublishResult.waits`."""
+        return tuple(self._waits)

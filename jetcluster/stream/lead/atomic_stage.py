@@ -12,7 +12,7 @@ it is stored whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from jetcluster import errors
@@ -339,7 +339,12 @@ class AtomicIngest:
         clock: Clock,
         answers: Answers,
         backlog: Backlog,
+        rolls_up: Callable[[Sequence[bytes], Sequence[bytes]], bool],
+        hold: Callable[[int, bytes, bytes], bool],
     ) -> None:
+        """`rolls_up`: see `Ingest`. `hold` keeps the ack (reply subject, payload) until a job is done; it returns False
+        where it does not."""
+        self._rolls_up, self._hold = rolls_up, hold
         self.stage = stage
         self._propose = propose
         self._clock = clock
@@ -367,7 +372,10 @@ class AtomicIngest:
             self._answers.too_many((reply,))
             return
         batch = Batch.encode(commit.subjects, commit.headers, commit.payloads)
-        commands = encode_atomic(self._clock.time_ns(), batch, plain=commit.plain, allow_msg_id=self.stage.allow_msg_id)
+        commands = encode_atomic(
+            self._clock.time_ns(), batch, plain=commit.plain, allow_msg_id=self.stage.allow_msg_id,
+            rolls_up=not commit.plain and self._rolls_up(commit.subjects, commit.headers),
+        )  # fmt: skip
         index = 0
         try:
             for command in commands:  # adjacent in the log: see `BatchParts`
@@ -390,7 +398,8 @@ class AtomicIngest:
             answers.refuse((waiting.reply,), result.error)
         elif waiting.reply and not answers.no_ack:
             ack = answers.acks.batch(result.last_seq, waiting.batch_id, result.size)
-            answers.bus.publish_many([(waiting.reply, ack)])
+            if not (result.wait and self._hold(result.wait, waiting.reply, ack)):
+                answers.bus.publish_many([(waiting.reply, ack)])
 
     def on_dropped(self, first_index: int) -> None:
         for index in [index for index in self._waiting if index >= first_index]:

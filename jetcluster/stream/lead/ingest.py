@@ -164,7 +164,8 @@ class Ingest:
         self.batch_messages = BATCH_MESSAGES
         """Limit of messages in one command."""
         self._stage = stage
-        self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
+        around = self._answers, self._backlog, rolls_up, self._hold_ack
+        self.batches = AtomicIngest(stage, propose, clock, *around)
         opened = FastOpen(stage.room, self._backlog, clock, stage.opened)
         self.fast = FastIngest(stage.rules, opened, self._answers, self._backlog, self._schedule)
         self._scheduled = False
@@ -323,10 +324,10 @@ class Ingest:
             return
         now, batch = self._clock.time_ns(), Batch.encode(self._subjects, self._headers, self._payloads)
         parts, sent = self.fast.take() if self.fast.marked else ((), ())
+        rolls_up = bool(self._headers) and self._rolls_up(self._subjects, self._headers)
         if parts:
-            command = encode_fast(now, parts, batch)
+            command = encode_fast(now, parts, batch, rolls_up=rolls_up)
         else:
-            rolls_up = bool(self._headers) and self._rolls_up(self._subjects, self._headers)
             command = encode_publish(now, batch, rolls_up=rolls_up)
         self._subjects, self._headers, self._payloads, self._replies = [], [], [], []
         self._open_bytes = 0
@@ -370,11 +371,17 @@ class Ingest:
         others = list(replies)
         for seq, job in result.waits:
             at = seqs.index(seq)
-            if replies[at] and self._held_acks < MAX_HELD_ACKS:
+            if replies[at] and self._hold_ack(job, replies[at], self._answers.acks.ack(seq)):
                 others[at] = b""
-                self._held.setdefault(job, []).append((replies[at], self._answers.acks.ack(seq)))
-                self._held_acks += 1
         return others
+
+    def _hold_ack(self, job: int, reply: bytes, ack: bytes) -> bool:
+        """Keeps an ack until the job is done; returns False where too many wait."""
+        if self._held_acks >= MAX_HELD_ACKS:
+            return False
+        self._held.setdefault(job, []).append((reply, ack))
+        self._held_acks += 1
+        return True
 
     def on_job_done(self, job: int) -> None:
         """Acknowledges what waited for the end of this job."""

@@ -10,7 +10,8 @@ stream understand it (`levels`).
 
 The flag NAMED is on commands that must not be carried out twice: the number of the request, u64, precedes the body
 (`asked`). GUARDED is on an UPDATE_CONFIG with a `retention_guard`, which a version without guards must not carry out.
-ROLLS_UP is on a PUBLISH with a message that rolls up more than a piece of a job has: what is beyond that a job removes.
+ROLLS_UP is on a PUBLISH, a BATCH_COMMIT or a FAST_PUBLISH with a message that rolls up more than a piece of a job has:
+what is beyond that a job removes. COUNTED is on a RESTORE with totals of sources, which a counter goes on with then.
 
 A command that may remove many messages removes a bounded number, and leaves a job (`jobs`) that CONTINUE carries on.
 """
@@ -65,7 +66,13 @@ KINDS: Final = frozenset(
 NAMED: Final = 1
 GUARDED: Final = 2
 ROLLS_UP: Final = 4
-_MARKED: Final = frozenset(((GUARDED, UPDATE_CONFIG), (ROLLS_UP, PUBLISH)))
+COUNTED: Final = 8
+_MARKED: Final = frozenset(
+    (
+        *((GUARDED, UPDATE_CONFIG), (COUNTED, RESTORE)),
+        *((ROLLS_UP, PUBLISH), (ROLLS_UP, BATCH_COMMIT), (ROLLS_UP, FAST_PUBLISH)),
+    )
+)
 _MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
 
 HEAD: Final = struct.Struct("<BBQ")
@@ -108,6 +115,8 @@ class FastPublish(NamedTuple):
     batch: Batch | None
     """None: without messages, only to end batches."""
     parts: list[FastPart]
+    rolls_up: bool = False
+    """As of `Publish`."""
 
 
 class Purge(NamedTuple):
@@ -172,6 +181,8 @@ class BatchCommit(NamedTuple):
     """The leader found no header that needs a check."""
     allow_msg_id: bool
     """The leader's `batch.allow_msg_id`, as replicas may be configured differently."""
+    rolls_up: bool = False
+    """As of `Publish`."""
 
 
 class Firing(NamedTuple):
@@ -201,6 +212,8 @@ class Restore(NamedTuple):
 
     ts: int
     runs: list[Run]
+    counted: bool = False
+    """Messages may carry the totals of a counter's sources."""
 
 
 class RestoreEnd(NamedTuple):
@@ -243,13 +256,13 @@ def encode_publish(ts: int, batch: bytes, *, rolls_up: bool = False) -> bytes:
     return HEAD.pack(PUBLISH, ROLLS_UP if rolls_up else 0, ts) + batch
 
 
-def encode_fast(ts: int, parts: Sequence[FastPart], batch: bytes) -> bytes:
+def encode_fast(ts: int, parts: Sequence[FastPart], batch: bytes, *, rolls_up: bool = False) -> bytes:
     """Encodes a FAST_PUBLISH; `parts` assign messages to fast-ingest batches. `batch` may be b""."""
     marks = encode_parts(parts)
-    return HEAD.pack(FAST_PUBLISH, 0, ts) + _U32.pack(len(marks)) + marks + batch
+    return HEAD.pack(FAST_PUBLISH, ROLLS_UP if rolls_up else 0, ts) + _U32.pack(len(marks)) + marks + batch
 
 
-def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool) -> list[bytes]:
+def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool, rolls_up: bool = False) -> list[bytes]:
     """The commands of an atomic batch, to be proposed in a row; one, unless it is longer than PART_BYTES."""
     count = (len(batch) - 1) // PART_BYTES  # the commit has the rest, at least one byte
     parts = [
@@ -258,7 +271,7 @@ def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool) -> 
     ]
     options = (_PLAIN if plain else 0) | (_ALLOW_MSG_ID if allow_msg_id else 0)
     rest = batch[count * PART_BYTES :] if count else batch
-    return [*parts, HEAD.pack(BATCH_COMMIT, 0, ts) + _COMMIT_BODY.pack(options, count) + rest]
+    return [*parts, HEAD.pack(BATCH_COMMIT, ROLLS_UP if rolls_up else 0, ts) + _COMMIT_BODY.pack(options, count) + rest]
 
 
 def encode_purge(ts: int, filter: bytes = b"", seq: int = 0, keep: int = 0) -> bytes:
@@ -294,9 +307,9 @@ def encode_replace(ts: int, guards: Sequence[Guard], purges: Sequence[bytes], ba
     return HEAD.pack(REPLACE, 0, ts) + bodies.encode_replace(guards, purges, batch)
 
 
-def encode_restore(ts: int, runs: bytes) -> bytes:
-    """Encodes a RESTORE; `runs` as from `bodies.encode_runs`."""
-    return HEAD.pack(RESTORE, 0, ts) + runs
+def encode_restore(ts: int, runs: bytes, *, counted: bool = False) -> bytes:
+    """Encodes a RESTORE; `runs` as from `bodies.encode_runs`. `counted`: see `Restore`."""
+    return HEAD.pack(RESTORE, COUNTED if counted else 0, ts) + runs
 
 
 def encode_restore_end(ts: int, last_seq: int, last_ts: int) -> bytes:
@@ -414,7 +427,7 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
         (revision,) = _U64.unpack_from(command, at)
         return UpdateConfig(ts, load_config(command[at + _U64.size :]), revision)
     if kind == RESTORE:
-        return Restore(ts, decode_runs(command, at))
+        return Restore(ts, decode_runs(command, at), command[1] == COUNTED)
     if kind == SOURCED:
         return bodies.decode_sourced(ts, command, at)
     if kind == REPLACE:
@@ -432,7 +445,8 @@ def _decode_fast(ts: int, command: bytes) -> FastPublish:
     start = HEAD.size + _U32.size
     end = start + _U32.unpack_from(command, HEAD.size)[0]
     batch = Batch.decode(command, end, verify=False) if len(command) != end else None
-    return FastPublish(ts, batch, decode_parts(command[start:end], 0, batch.count if batch is not None else 0))
+    parts = decode_parts(command[start:end], 0, batch.count if batch is not None else 0)
+    return FastPublish(ts, batch, parts, command[1] == ROLLS_UP)
 
 
 def _decode_fire(ts: int, command: bytes) -> Fire:
@@ -453,4 +467,4 @@ def _decode_commit(ts: int, command: bytes) -> BatchCommit:
         raise UnknownCommandError(f"unknown options {options:#x}")
     at = HEAD.size + _COMMIT_BODY.size
     body = command[at:] if parts else Batch.decode(command, at, verify=False)
-    return BatchCommit(ts, parts, body, bool(options & _PLAIN), bool(options & _ALLOW_MSG_ID))
+    return BatchCommit(ts, parts, body, bool(options & _PLAIN), bool(options & _ALLOW_MSG_ID), command[1] == ROLLS_UP)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from jetcluster.stream.log.commands import PUBLISH, ROLLS_UP
+from jetcluster.stream.log.commands import BATCH_COMMIT, COUNTED, FAST_PUBLISH, PUBLISH, RESTORE, ROLLS_UP
 
-LEVEL: Final = 7
+LEVEL: Final = 8
 """This version's level. 3: leases (`raft.node_state.LEASES_LEVEL`)."""
 ORDER_PER_KEY_LEVEL: Final = 4
 """Lowest level of a server that knows the ops of consumers with order per key. Only such a consumer has them, and its
@@ -28,6 +28,9 @@ the group is older."""
 LONG_ROLLUP_LEVEL: Final = 7
 """Lowest level of a server that knows PUBLISHes with the flag ROLLS_UP. For older ones the flag is taken away: they
 remove what a message rolls up at once."""
+BATCH_ROLLUP_LEVEL: Final = 8
+"""The same of BATCH_COMMITs and FAST_PUBLISHes with that flag, and of RESTOREs with the flag COUNTED: without that a
+restored counter that has no sources any more forgets what it has counted of them."""
 MANY_MEMBERS_LEVEL: Final = 2
 """Lowest level of a server that can read a configuration of more than `raft.membership.NARROW_MEMBERS`."""
 
@@ -35,13 +38,22 @@ Lowering = Callable[[bytes], bytes | None]
 """Returns the command for servers of the previous level; None when there is none, and it must wait."""
 
 
-def _rolled_up_at_once(command: bytes) -> bytes:
-    if command[0] != PUBLISH or not command[1] & ROLLS_UP:
-        return command
-    return bytes((command[0], command[1] & ~ROLLS_UP)) + command[2:]
+def _without(*marks: tuple[int, int]) -> Lowering:
+    """Takes flags away from commands. `marks`: (flag, kind)."""
+
+    def lower(command: bytes) -> bytes:
+        flags = command[1]
+        if not flags or (flags, command[0]) not in marks:
+            return command
+        return bytes((command[0], 0)) + command[2:]
+
+    return lower
 
 
-LOWERINGS: Final[Mapping[int, Lowering]] = {LONG_ROLLUP_LEVEL: _rolled_up_at_once}
+LOWERINGS: Final[Mapping[int, Lowering]] = {
+    LONG_ROLLUP_LEVEL: _without((ROLLS_UP, PUBLISH)),
+    BATCH_ROLLUP_LEVEL: _without((ROLLS_UP, BATCH_COMMIT), (ROLLS_UP, FAST_PUBLISH), (COUNTED, RESTORE)),
+}
 """Lowerings by the level that added what they remove."""
 
 

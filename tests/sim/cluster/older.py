@@ -19,7 +19,7 @@ from jetcluster.raft.node import RaftNode
 from jetcluster.raft.node_state import Levels
 from jetcluster.replica.applying import Applying
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import LONG_ROLLUP_LEVEL, RETENTION_GUARD_LEVEL
+from jetcluster.stream.log.levels import BATCH_ROLLUP_LEVEL, LONG_ROLLUP_LEVEL, RETENTION_GUARD_LEVEL
 from testkit.sim.deployment import Deployment
 from testkit.sim.loop import SimLoop
 
@@ -50,8 +50,10 @@ def needed(command: bytes) -> int:
     """The lowest level of a server that understands this command of a stream's log."""
     if command[0] == commands.CONSUMER_TURN:
         return turn.level_of(command[commands.HEAD.size :])
-    if command[0] == commands.PUBLISH:
-        return LONG_ROLLUP_LEVEL if command[1] & commands.ROLLS_UP else 0
+    if command[1] & commands.ROLLS_UP:
+        return LONG_ROLLUP_LEVEL if command[0] == commands.PUBLISH else BATCH_ROLLUP_LEVEL
+    if command[1] & commands.COUNTED:
+        return BATCH_ROLLUP_LEVEL
     return RETENTION_GUARD_LEVEL if command[1] & commands.GUARDED else 0
 
 

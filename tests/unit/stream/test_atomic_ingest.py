@@ -58,6 +58,21 @@ def test_staged_messages_are_answered_at_once_and_proposed_with_the_commit(rig: 
     assert (rig.ingest.pending_messages, rig.ingest.pending_bytes) == (0, 0)
 
 
+def test_the_ack_of_a_batch_with_a_long_rollup_waits_for_its_job() -> None:
+    rig = Batches(rolls_up=lambda subjects, headers: b"sub" in headers[-1])
+    rig.send(1, "1", reply=b"plain", batch_id="a")
+    rig.send(1, reply=b"")
+    rig.send(2, "1", reply=b"long", more=["Nats-Rollup: sub"])
+    assert [one.rolls_up for one in rig.decoded()] == [False, True]  # type: ignore[attr-defined]
+    rig.ingest.on_applied(101, BatchResult(7, 1, None))
+    rig.ingest.on_applied(102, BatchResult(9, 2, None, 102))
+    assert [reply for reply, _, _ in rig.bus.sent] == [b"plain"]
+    rig.ingest.on_job_done(101)
+    assert len(rig.bus.sent) == 1
+    rig.ingest.on_job_done(102)
+    assert rig.bus.sent[1:] == [(b"long", b'{"stream":"S","seq":9,"batch":"b","count":2}', b"")]
+
+
 def test_a_subject_that_is_too_long_is_refused_when_it_comes_and_the_batch_goes_on(rig: Batches) -> None:
     rig.send(1)
     for fields in (["Nats-Batch-Sequence: 2"], ["Nats-Batch-Sequence: 2", "Nats-Batch-Commit: 1"]):

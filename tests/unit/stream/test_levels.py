@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from jetcluster.raft.node_state import LEASES_LEVEL
 from jetcluster.store.batch import Batch
-from jetcluster.stream.log.commands import decode, encode_publish, encode_purge, encode_update_config
+from jetcluster.stream.log.bodies import Run, encode_runs
+from jetcluster.stream.log.commands import (
+    decode,
+    encode_atomic,
+    encode_fast,
+    encode_publish,
+    encode_purge,
+    encode_restore,
+    encode_update_config,
+)
+from jetcluster.stream.log.fast_parts import FastPart, FastRun
 from jetcluster.stream.log.levels import (
+    BATCH_ROLLUP_LEVEL,
     DEAD_LETTER_LEVEL,
     LEVEL,
     LONG_ROLLUP_LEVEL,
@@ -28,11 +39,28 @@ def test_a_command_is_lowered_step_by_step_to_the_level_of_the_oldest_member() -
 
 def test_an_older_server_removes_what_is_rolled_up_at_once() -> None:
     known = MANY_MEMBERS_LEVEL, LEASES_LEVEL, ORDER_PER_KEY_LEVEL, DEAD_LETTER_LEVEL, RETENTION_GUARD_LEVEL
-    assert max(*known, LONG_ROLLUP_LEVEL) == LEVEL and list(LOWERINGS) == [LONG_ROLLUP_LEVEL]
+    assert max(*known, LONG_ROLLUP_LEVEL) < LEVEL == BATCH_ROLLUP_LEVEL
+    assert list(LOWERINGS) == [LONG_ROLLUP_LEVEL, BATCH_ROLLUP_LEVEL]
     batch = Batch.encode([b"a"], [], [b"x"])
     plain, long = encode_publish(5, batch), encode_publish(5, batch, rolls_up=True)
     assert plain != long and decode(long) != decode(plain)
     assert lowered(long, RETENTION_GUARD_LEVEL) == plain == lowered(plain, 0)
     assert lowered(long, LEVEL) == long
+    assert lowered(long, LONG_ROLLUP_LEVEL) == long
     for other in (encode_purge(5, b"a"), encode_update_config(5, {"retention_guard": {}})):
         assert lowered(other, 0) == other
+
+
+def test_an_older_server_knows_no_jobs_of_batches_and_no_counted_restores() -> None:
+    batch = Batch.encode([b"a"], [], [b"x"])
+    part = FastPart(b"id", b"stem", 10, False, False, [FastRun(0, 1, 1)])
+    runs = encode_runs([Run(1, 5, Batch(batch, 0, False))])
+    for plain, marked in (
+        (encode_atomic(5, batch, plain=True, allow_msg_id=True)[0],
+         encode_atomic(5, batch, plain=True, allow_msg_id=True, rolls_up=True)[0]),
+        (encode_fast(5, [part], batch), encode_fast(5, [part], batch, rolls_up=True)),
+        (encode_restore(5, runs), encode_restore(5, runs, counted=True)),
+    ):  # fmt: skip
+        assert plain != marked and decode(plain) != decode(marked)
+        assert lowered(marked, LONG_ROLLUP_LEVEL) == lowered(marked, 0) == plain == lowered(plain, 0)
+        assert lowered(marked, LEVEL) == marked

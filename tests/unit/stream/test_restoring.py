@@ -12,10 +12,13 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply import restoring
 from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.bodies import encode_runs
+from jetcluster.stream.ports import SIDE_COUNTED
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
+from tests.unit.stream.fake_store import block
 
 SECOND = 1_000_000_000
 CONFIG: dict[str, Any] = {"name": "S", "storage": "file", "num_replicas": 1, "subjects": ["s.>"], "allow_msg_ttl": True}
@@ -198,3 +201,27 @@ def test_what_no_stream_can_hold_is_refused(stream: Stream, seq: int, ts: int) -
     stream.apply(commands.encode_publish(1, Batch.encode([b"s.a"], [b""], [b""])))
     stream.kv.commit()
     assert stream.store.last_seq == 1
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_restored_counter_goes_on_with_what_it_has_counted_of_sources(counted: bool) -> None:
+    """Also one that has no sources any more; older servers restore it without (level 7)."""
+    config = {**CONFIG, "allow_msg_counter": True}
+    stream = Stream({**config, "restoring": True})
+    header = block("Nats-Incr: 5", 'Nats-Counter-Sources: {"UP":{"a":"5"}}')
+    runs = encode_runs(list(restoring.each_run([Msg(1, 100, b"a", header, b'{"val":"5"}')])))
+    assert stream.apply(commands.encode_restore(1, runs, counted=counted)) == 1
+    stream.apply(commands.encode_restore_end(1, 1, 100))
+    stream.update(config, 2)
+    batch = Batch.encode([b"a"], [block("Nats-Incr: 1")], [b""])
+    stream.apply(commands.encode_publish(200, batch))
+    fields = nats_fields(stream.messages()[-1].headers)
+    assert fields.get(b"Nats-Counter-Sources") == (b'{"UP":{"a":"5"}}' if counted else None)
+    assert stream.messages()[-1].payload == b'{"val":"6"}'
+
+
+def test_a_stream_that_counts_nothing_takes_no_note_of_it(stream: Stream) -> None:
+    runs = encode_runs(list(restoring.each_run(MESSAGES)))
+    stream.apply(commands.encode_restore(1, runs, counted=True))
+    stream.update({**CONFIG}, 2)
+    assert not stream.machine.tracks_sources and stream.store.side_get(SIDE_COUNTED, b"") is None

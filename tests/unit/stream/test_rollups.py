@@ -11,7 +11,8 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.slices import Step
 from jetcluster.stream.apply import jobs, rollups
 from jetcluster.stream.log import commands
-from jetcluster.stream.ports import JobStep, PublishResult
+from jetcluster.stream.log.fast_parts import FastPart, FastRun
+from jetcluster.stream.ports import BatchResult, JobStep, PublishResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.test_jobs import SMALL, SUBJECTS, Replica
 
@@ -33,9 +34,9 @@ def roll_up(replica: Replica, *subjects: bytes, header: bytes = SUB, at_once: bo
     return result
 
 
-def filled(*, step: Step = SMALL) -> Replica:
+def filled(*, step: Step = SMALL, **config: object) -> Replica:
     """40 messages on a.x, with others between."""
-    replica = Replica({}, step=step)
+    replica = Replica(config, step=step)
     for _ in range(20):
         replica.publish([b"a.x", b"b.x", b"a.x"])
     return replica
@@ -51,6 +52,43 @@ def test_a_long_rollup_leaves_a_job_whose_end_its_ack_waits_for() -> None:
     steps = replica.finish()
     assert steps[-1] == JobStep(index, 40, True) and len(steps) > 5 and not replica.machine.has_job(index)
     assert roll_up(other, b"a.x", at_once=True).waits == () and not other.machine.jobs
+    assert replica.seqs() == other.seqs() == [*range(2, 60, 3), 61]
+
+
+def test_a_long_rollup_in_an_atomic_batch_leaves_a_job_whose_end_the_batch_waits_for() -> None:
+    replica, other = filled(allow_atomic=True), filled(allow_atomic=True)
+    for one in (replica, other):
+        one.publish([b"a.y"] * 30)
+    blocks = [b"", SUB, SUB, b""]
+    batch = Batch.encode([b"b.x", b"a.x", b"a.y", b"b.x"], blocks, [b"batched"] * 4)
+    for one, at_once in ((replica, False), (other, True)):
+        (command,) = commands.encode_atomic(one.now, batch, plain=False, allow_msg_id=True, rolls_up=not at_once)
+        result = one.apply(command)
+        assert result == BatchResult(94, 4, None, 0 if at_once else one.index)
+    index = replica.index
+    assert replica.machine.jobs == 2 and not other.machine.jobs
+    steps = replica.finish()
+    assert steps[-1].job == index and steps[-1].done and len(steps) > 10
+    assert replica.seqs() == other.seqs() == [*range(2, 60, 3), 91, 92, 93, 94]
+
+
+def test_a_short_rollup_in_an_atomic_batch_waits_for_nothing() -> None:
+    replica = filled(step=Step(), allow_atomic=True)
+    batch = Batch.encode([b"a.x"], [SUB], [b"batched"])
+    (command,) = commands.encode_atomic(replica.now, batch, plain=False, allow_msg_id=True, rolls_up=True)
+    assert replica.apply(command) == BatchResult(61, 1, None) and not replica.machine.jobs
+    assert roll_up(replica, b"b.x", header=ALL).waits == (), "the next command has a context of its own"
+
+
+def test_a_long_rollup_in_a_fast_batch_leaves_a_job() -> None:
+    replica, other = filled(allow_batched=True), filled(allow_batched=True)
+    batch = Batch.encode([b"a.x"], [SUB], [b"fast"])
+    part = FastPart(b"id", b"stem", 10, False, False, [FastRun(0, 1, 1)])
+    for one, at_once in ((replica, False), (other, True)):
+        result = one.apply(commands.encode_fast(one.now, [part], batch, rolls_up=not at_once))
+        assert isinstance(result, PublishResult) and result.waits == (() if at_once else ((61, one.index),))
+    assert replica.machine.jobs == 1 and not other.machine.jobs
+    replica.finish()
     assert replica.seqs() == other.seqs() == [*range(2, 60, 3), 61]
 
 
