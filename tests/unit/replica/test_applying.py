@@ -23,8 +23,8 @@ def poison(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """A message `bad` is stored, and then apply fails, on every replica."""
     admit = MessageAdmission.admit
 
-    def fail(self: MessageAdmission, batch: Any, base: int) -> Any:
-        result = admit(self, batch, base)
+    def fail(self: MessageAdmission, batch: Any, base: int, gate: Any = None) -> Any:
+        result = admit(self, batch, base, gate)
         if any(payload == b"bad" for _, _, payload in batch.messages()):
             raise error
         return result
