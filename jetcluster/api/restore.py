@@ -171,7 +171,7 @@ class RestoreReceiver:
         self._ignored_bytes = 0
         self._frames = s2.Decoder()
         self._beginning = bytearray()
-        """What was received before the format was known."""
+        """All that was received before the format was known."""
         self._first = bytearray()
         """The archive's first bytes, until there are enough of them to tell its format."""
         self._format_known = False
@@ -448,7 +448,7 @@ class RestoreReceiver:
 
     async def _take_again(self, tar: TarRestore) -> None:
         """Reads the archive a second time, now that it is known which of its messages are there."""
-        self._state, consumers = tar.state()
+        self._state, consumers = await self._in_steps(tar.state())
         self._consumers += consumers
         async for entries in tar.messages():
             noting = self._noting(entries)

@@ -22,6 +22,7 @@ Fields = dict[str, Any]
 Consumer = tuple[str, partial[Steps[Fields]]]
 """Name, and what reads its entry."""
 
+STEP_CONSUMERS: Final = 256
 _FILE_FIELDS: Final = ("Created", "Name")
 """Fields of a file with a configuration that are none of the configuration."""
 
@@ -49,20 +50,24 @@ class TarRestore:
         except SpoolError as error:
             raise ArchiveError(str(error)) from error
 
-    def state(self) -> tuple[Fields, list[Consumer]]:
-        """Returns the state of the archive, as `state.json` of format V2 has it, and the consumers. Raises ArchiveError
-        when the archive is not complete."""
+    def state(self) -> Steps[tuple[Fields, list[Consumer]]]:
+        """Returns, in steps, the state of the archive, as `state.json` of format V2 has it, and the consumers. Raises
+        ArchiveError when the archive is not complete."""
         survey = self._survey
         if not survey.finished:
             raise ArchiveError("the archive is not complete")
-        self._messages = TarMessages(survey.plan())
+        self._messages = TarMessages((yield from survey.plan()))
         try:
             config = json.loads(survey.config)
         except (ValueError, RecursionError) as error:
             raise ArchiveError("meta.inf is no JSON") from error
         if not isinstance(config, dict):
             raise ArchiveError("meta.inf is no JSON object")
-        consumers = [(one.name, partial(_reading, one)) for one in survey.consumers]
+        consumers: list[Consumer] = []
+        for one in survey.consumers():
+            consumers.append((one.name, partial(_reading, one)))
+            if len(consumers) % STEP_CONSUMERS == 0:
+                yield
         return {"config": _bare(config), "last_seq": survey.last_seq}, consumers
 
     async def messages(self) -> AsyncIterator[Iterator[ArchiveEntry | None]]:
@@ -86,14 +91,17 @@ class TarRestore:
 
 
 def _reading(consumer: TarConsumer) -> Steps[Fields]:
-    """The entry of a consumer, as one of format V2 has it. Raises ValueError or ArchiveError."""
+    """The entry of a consumer, as one of format V2 has it. Raises ValueError."""
     try:
         config = yield from json_steps.decoding(consumer.config.decode("utf-8", "replace"))
     except RecursionError as error:
         raise ValueError("too deep") from error
     if not isinstance(config, dict):
         raise ValueError("no object")
-    state = yield from consumer_file.decoding(consumer.state)
+    try:
+        state = yield from consumer_file.decoding(consumer.state)
+    except ArchiveError as error:
+        raise ValueError(str(error)) from error
     return {"config": _bare(config), "state": state}
 
 

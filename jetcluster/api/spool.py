@@ -50,6 +50,11 @@ class Spool:
         self._records = 0
 
     @property
+    def is_open(self) -> bool:
+        """True while there is a file."""
+        return self._descriptor >= 0
+
+    @property
     def held(self) -> int:
         """Bytes that are gathered in memory."""
         return len(self._gathered)

@@ -31,7 +31,7 @@ _HEADERS_LENGTH: Final = struct.Struct("<I")
 _COMPRESSED: Final = b"cmp\x01"
 
 
-class Record(NamedTuple):
+class BlockRecord(NamedTuple):
     """One record; only of a message that was not erased are there more than the first two."""
 
     marked: int
@@ -42,7 +42,7 @@ class Record(NamedTuple):
     payload: bytes = b""
 
 
-class BlockReader:
+class RecordReader:
     """Reads one block in pieces of any size; holds at most one incomplete record."""
 
     def __init__(self, name: str, size: int, *, whole: bool) -> None:
@@ -60,7 +60,7 @@ class BlockReader:
     def held(self) -> int:
         return len(self._pending)
 
-    def feed(self, data: bytes) -> Iterator[Record]:
+    def feed(self, data: bytes) -> Iterator[BlockRecord]:
         """The records that `data` completes. Raises ArchiveError."""
         pending = self._pending
         pending += data
@@ -78,7 +78,7 @@ class BlockReader:
                 if self._whole and not marked & (ERASED | TOMBSTONE):
                     yield self._record(pending, at, end, with_headers)
                 else:
-                    yield Record(marked, ts)
+                    yield BlockRecord(marked, ts)
                 at = end
         finally:
             del pending[:at]
@@ -97,7 +97,7 @@ class BlockReader:
             raise ArchiveError(f"{self._name} is compressed, which it is in no archive of nats-server")
         raise ArchiveError(f"{self._name} is damaged, or encrypted, at byte {self._passed + at}")
 
-    def _record(self, pending: bytearray, at: int, end: int, with_headers: int) -> Record:
+    def _record(self, pending: bytearray, at: int, end: int, with_headers: int) -> BlockRecord:
         _, seq, ts, subject_size = HEAD.unpack_from(pending, at)
         at += HEAD.size
         subject = bytes(pending[at : at + subject_size])
@@ -111,4 +111,4 @@ class BlockReader:
                 raise ArchiveError(f"{self._name} is damaged: headers longer than their message, {seq}")
             headers = bytes(pending[at : at + size])
             at += size
-        return Record(seq, ts, subject, headers, bytes(pending[at:end]))
+        return BlockRecord(seq, ts, subject, headers, bytes(pending[at:end]))

@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from jetcluster.budget import Steps
 from jetcluster.protocol import stream_archive
 from jetcluster.protocol.block_index import (
     BLOCK_OVERHEAD_BYTES,
@@ -30,9 +31,9 @@ from jetcluster.protocol.block_index import (
     SequenceSet,
     UnreadableIndexError,
 )
-from jetcluster.protocol.message_block import ERASED, SEQUENCE, TOMBSTONE, BlockReader
+from jetcluster.protocol.message_block import ERASED, SEQUENCE, TOMBSTONE, RecordReader
 from jetcluster.protocol.stream_archive import ArchiveEntry, ArchiveError
-from jetcluster.protocol.tar_stream import Part, TarReader
+from jetcluster.protocol.tar_stream import TarPart, TarReader
 from jetcluster.records import NamedTuple
 
 META: Final = "meta.inf"
@@ -59,7 +60,7 @@ class TarConsumer(NamedTuple):
 
 
 class TarPlan(NamedTuple):
-    """What a survey tells of the messages."""
+    """The messages of the archive, as a survey tells."""
 
     ranges: dict[int, BlockIndex]
     """Number of a block -> its messages."""
@@ -83,7 +84,7 @@ class TarSurvey:
         """The stream's configuration, as JSON."""
         self.last_seq = 0
         self._tar = TarReader()
-        self._block: BlockReader | None = None
+        self._block: RecordReader | None = None
         self._last_block = 0
         self._checksums: dict[int, bytes] = {}
         """Number of a block -> checksum of its last record."""
@@ -115,38 +116,44 @@ class TarSurvey:
                 yield from self._take(part)
             yield
 
-    def plan(self) -> TarPlan:
-        """Returns what is known at the end of the archive. Raises ArchiveError."""
+    def plan(self) -> Steps[TarPlan]:
+        """Returns, in steps, what is known at the end of the archive. Raises ArchiveError."""
         if not self.config:
             raise ArchiveError(f"the archive has no {META}")
         every = self._all
         if every is not None:
             self.last_seq = max(self.last_seq, every.last_seq)
-            if self._is_current(every):
+            if (yield from self._is_current(every)):
                 return TarPlan(every.blocks, True, SequenceSet())
-        self.last_seq = max(self.last_seq, *(found.last for found in self._ranges.values()), 0)
-        ranges = {
-            number: found for number, found in self._ranges.items() if self._checksums.get(number) == found.checksum
-        }
+        ranges: dict[int, BlockIndex] = {}
+        for count, (number, found) in enumerate(self._ranges.items()):
+            self.last_seq = max(self.last_seq, found.last)
+            if self._checksums.get(number) == found.checksum:
+                ranges[number] = found
+            if count % STEP_RECORDS == 0:
+                yield
         return TarPlan(ranges, False, self._gone)
 
-    @property
-    def consumers(self) -> list[TarConsumer]:
+    def consumers(self) -> Iterator[TarConsumer]:
         """Raises ArchiveError for one without its configuration or state."""
-        found = []
         for name, files in self._consumers.items():
             if len(files) < 2:
                 raise ArchiveError(f"the archive has not all files of consumer {name}")
-            found.append(TarConsumer(name, files[META], files[STATE]))
-        return found
+            yield TarConsumer(name, files[META], files[STATE])
 
-    def _is_current(self, index: IndexReader) -> bool:
-        there = all(found.last < found.first or number in self._checksums for number, found in index.blocks.items())
-        return (
-            there and index.last_block == self._last_block and self._checksums.get(index.last_block) == index.checksum
-        )
+    def _is_current(self, index: IndexReader) -> Steps[bool]:
+        """True when no record was written between the index and the blocks, and none of its blocks is missing."""
+        newest = self._checksums.get(index.last_block)
+        if index.last_block != self._last_block or newest != index.checksum:
+            return False
+        for count, (number, found) in enumerate(index.blocks.items()):
+            if found.first <= found.last and number not in self._checksums:
+                return False
+            if count % STEP_RECORDS == 0:
+                yield
+        return True
 
-    def _take(self, part: Part) -> Iterator[None]:
+    def _take(self, part: TarPart) -> Iterator[None]:
         if found := _BLOCK.fullmatch(part.name):
             yield from self._take_block(part, int(found[1]))
         elif part.name == INDEX:
@@ -163,14 +170,14 @@ class TarSurvey:
             text = part.data[:MAX_ERROR_CHARS].decode("utf-8", "replace")
             raise ArchiveError(f"its server could not complete the archive: {text}")
 
-    def _take_block(self, part: Part, number: int) -> Iterator[None]:
+    def _take_block(self, part: TarPart, number: int) -> Iterator[None]:
         if self._block is None:
             if self._last_block >= number:
                 raise ArchiveError("message blocks out of order")
             if len(self._checksums) >= MAX_BLOCKS:
                 raise ArchiveError("too many message blocks in it")
             self._last_block = number
-            self._block = BlockReader(part.name, part.size, whole=False)
+            self._block = RecordReader(part.name, part.size, whole=False)
         block = self._block
         for count, record in enumerate(block.feed(part.data), 1):
             seq = record.marked & SEQUENCE
@@ -184,7 +191,7 @@ class TarSurvey:
             self._checksums[number] = block.checksum
             self._block = None
 
-    def _take_index(self, part: Part, number: int | None) -> Iterator[None]:
+    def _take_index(self, part: TarPart, number: int | None) -> Iterator[None]:
         """`number`: that of the block, None for the index of all."""
         if not part.at:
             self._index = IndexReader() if number is None else OneIndexReader(number)
@@ -209,7 +216,7 @@ class TarSurvey:
         if len(self._ranges) > MAX_BLOCKS or self._pages > MAX_BLOCKS:
             raise ArchiveError("too many message blocks in it")
 
-    def _take_consumer(self, part: Part, name: str, file: str) -> None:
+    def _take_consumer(self, part: TarPart, name: str, file: str) -> None:
         self._gather(part, MAX_META_BYTES if file == META else stream_archive.MAX_CONSUMER_BYTES)
         if not part.last:
             return
@@ -219,7 +226,7 @@ class TarSurvey:
             raise ArchiveError("too many consumers, or one of them is too large")
         self._consumers.setdefault(name, {})[file] = content
 
-    def _gather(self, part: Part, limit: int) -> None:
+    def _gather(self, part: TarPart, limit: int) -> None:
         if part.size > limit:
             raise ArchiveError(f"{part.name} of {part.size} bytes")
         self._file += part.data
@@ -236,7 +243,7 @@ class TarMessages:
     def __init__(self, plan: TarPlan) -> None:
         self._plan = plan
         self._tar = TarReader()
-        self._block: BlockReader | None = None
+        self._block: RecordReader | None = None
         self._seq = 0
         """Newest sequence of the present block."""
 
@@ -248,9 +255,9 @@ class TarMessages:
                 yield from self._take(part, int(found[1]))
             yield None
 
-    def _take(self, part: Part, number: int) -> Iterator[ArchiveEntry | None]:
+    def _take(self, part: TarPart, number: int) -> Iterator[ArchiveEntry | None]:
         if self._block is None:
-            self._block = BlockReader(part.name, part.size, whole=True)
+            self._block = RecordReader(part.name, part.size, whole=True)
             self._seq = 0
         for count, record in enumerate(self._block.feed(part.data), 1):
             seq = record.marked

@@ -20,7 +20,7 @@ _CHECKSUM: Final = slice(148, 156)
 _FILE, _OLD_FILE, _EXTENDED, _GLOBAL = b"0", b"\0", b"x", b"g"
 
 
-class Part(NamedTuple):
+class TarPart(NamedTuple):
     """A piece of a file; a file without content has one without data."""
 
     name: str
@@ -53,7 +53,11 @@ class TarReader:
         self._given: dict[str, str] = {}
         """Fields of a pax header for the next file."""
 
-    def feed(self, data: bytes) -> Iterator[Part | None]:
+    @property
+    def held(self) -> int:
+        return len(self._pending) + len(self._extended)
+
+    def feed(self, data: bytes) -> Iterator[TarPart | None]:
         """The parts that `data` completes, and None after each header. Raises ArchiveError."""
         pending = self._pending
         pending += data
@@ -76,20 +80,20 @@ class TarReader:
         finally:
             del pending[:at]
 
-    def _take(self, data: bytes) -> Iterator[Part | None]:
+    def _take(self, data: bytes) -> Iterator[TarPart | None]:
         at = self._at
         self._at += len(data)
         if self._at == self._size:
             self._padding = -self._size % BLOCK_BYTES
         if self._kind == _FILE:
-            yield Part(self._name, self._size, at, data)
+            yield TarPart(self._name, self._size, at, data)
         elif self._kind == _EXTENDED:
             self._extended += data
             if self._at == self._size:
                 self._given = _fields(bytes(self._extended))
                 self._extended.clear()
 
-    def _begin(self, block: bytes) -> Iterator[Part | None]:
+    def _begin(self, block: bytes) -> Iterator[TarPart | None]:
         begun, self._begun = self._begun, True
         if self._ends(block):
             return

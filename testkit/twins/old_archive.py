@@ -1,4 +1,4 @@
-"""A twin of nats-server's writer of archives of format V1: from its files' bytes to the stream of tar in frames of S2."""
+"""A twin of nats-server's writer of archives of format V1: its files, and the tar stream of them in frames of S2."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def checksum(text: bytes) -> bytes:
     return struct.pack("<II", zlib.crc32(text), zlib.adler32(text))
 
 
-def record(seq: int, ts: int, subject: bytes = b"", payload: bytes = b"", headers: bytes = b"", marks: int = 0) -> bytes:
+def record(
+    seq: int, ts: int, subject: bytes = b"", payload: bytes = b"", headers: bytes = b"", marks: int = 0
+) -> bytes:
     body = subject + (struct.pack("<I", len(headers)) + headers if headers else b"") + payload
     length = 22 + len(body) + 8
     head = struct.pack("<IQqH", length | (1 << 31 if headers else 0), seq | marks, ts, len(subject))
