@@ -13,7 +13,7 @@ from jetcluster.protocol.stream_archive import ArchiveError
 from jetcluster.records import NamedTuple
 
 BLOCK_BYTES: Final = 512
-MAX_EXTENDED_BYTES: Final = 64 * 1024
+MAX_EXTENDED_BYTES: Final = 8 * 1024
 """Bytes of a pax header that are taken."""
 MAX_FILE_BYTES: Final = 1 << 62
 _CHECKSUM: Final = slice(148, 156)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import os
 import random
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ import pytest
 from jetcluster.api import restore
 from jetcluster.api.spool import Spool
 from jetcluster.protocol import s2
+from jetcluster.protocol.tar_archive import TarSurvey
 from jetcluster.stream.log.bodies import decode_runs
 from testkit.twins.old_archive import (
     File,
     archive,
+    block_index,
     consumer,
     consumer_state,
     erased,
@@ -202,6 +206,38 @@ async def test_what_restores_hold_is_bounded(tmp_path: Path, monkeypatch: pytest
     answer = await restored.run(archive([FILES[0], ("msgs/1.blk", many)]), chunk=2000)
     assert "too much is being restored" in answer["error"]["description"]
     restored.check_nothing_left()
+
+
+LAST = b"8" * 8
+LONG: dict[str, Callable[[], list[File]]] = {
+    "messages": lambda: [("msgs/1.blk", b"".join(record(seq, seq, b"s", b"") for seq in range(1, 40_000)))],
+    "tombstones": lambda: [("msgs/1.blk", tombstone(1, 1) * 40_000)],
+    "subjects": lambda: [("msgs/index.db", index([], 9, 1, LAST, {b"s.%d" % n: 2 for n in range(30_000)}))],
+    "indexes": lambda: [("msgs/index.db", index([(n, 1, 9, (5,)) for n in range(3000)], 9, 1, LAST))],
+    "deleted": lambda: [("msgs/1.idx", block_index(1, 1 << 40, range(2, 40_000), LAST))],
+    "files": lambda: [(f"msgs/{number}.blk", b"") for number in range(1, 1000)],
+    "fields": lambda: [("x" * 1000, b"")] * 300,
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_a_step_of_a_survey_is_short(kind: str) -> None:
+    files = LONG[kind]()
+    data, longest, steps = tar([FILES[0], *files]), 0.0, 0
+    survey = TarSurvey()
+    gc.collect()
+    gc.disable()
+    try:
+        reading = survey.feed(data)
+        while True:
+            begun = time.process_time()
+            if next(reading, StopIteration) is StopIteration:
+                break
+            longest, steps = max(longest, time.process_time() - begun), steps + 1
+    finally:
+        gc.enable()
+    assert survey.finished and steps > 100
+    assert longest < 0.03  # noise; a step takes a millisecond or less
 
 
 async def test_random_damage_is_answered_and_leaves_nothing(tmp_path: Path) -> None:
