@@ -356,7 +356,9 @@ class RestoreReceiver:
 
     def _check_size(self, more: int) -> None:
         self._decompressed += more
-        if self._decompressed > MAX_RATIO * self._received + ALLOWED_BYTES + 2 * self._declared:
+        allowed = MAX_RATIO * self._received + ALLOWED_BYTES
+        idle = self._tar.idle if self._tar is not None else 0  # which is not stored, whatever was declared
+        if self._decompressed > allowed + 2 * self._declared or idle > allowed:
             raise stream_archive.ArchiveError("the archive is larger than what was received can hold")
 
     def _note(self, entry: stream_archive.ArchiveEntry) -> None:

@@ -39,6 +39,11 @@ class TarRestore:
         """Bytes in memory, roughly."""
         return self._survey.held + self._spool.held
 
+    @property
+    def idle(self) -> int:
+        """Decompressed bytes that were no messages."""
+        return self._survey.idle
+
     def survey(self, content: bytes) -> Iterator[None]:
         """Reads decompressed bytes of the archive, in steps. Raises ArchiveError."""
         return self._survey.feed(content)

@@ -32,11 +32,13 @@ _COMPRESSED: Final = b"cmp\x01"
 
 
 class BlockRecord(NamedTuple):
-    """One record; only of a message that was not erased are there more than the first two."""
+    """One record; only of a message that was not erased are there more than the first three."""
 
     marked: int
     """The sequence, with its two bits."""
     ts: int
+    size: int
+    """Bytes of the record."""
     subject: bytes = b""
     headers: bytes = b""
     payload: bytes = b""
@@ -78,7 +80,7 @@ class RecordReader:
                 if self._whole and not marked & (ERASED | TOMBSTONE):
                     yield self._record(pending, at, end, with_headers)
                 else:
-                    yield BlockRecord(marked, ts)
+                    yield BlockRecord(marked, ts, length)
                 at = end
         finally:
             del pending[:at]
@@ -99,6 +101,7 @@ class RecordReader:
 
     def _record(self, pending: bytearray, at: int, end: int, with_headers: int) -> BlockRecord:
         _, seq, ts, subject_size = HEAD.unpack_from(pending, at)
+        length = end - at
         at += HEAD.size
         subject = bytes(pending[at : at + subject_size])
         at += subject_size
@@ -111,4 +114,4 @@ class RecordReader:
                 raise ArchiveError(f"{self._name} is damaged: headers longer than their message, {seq}")
             headers = bytes(pending[at : at + size])
             at += size
-        return BlockRecord(seq, ts, subject, headers, bytes(pending[at:end]))
+        return BlockRecord(seq, ts, length, subject, headers, bytes(pending[at:end]))

@@ -83,6 +83,10 @@ class TarSurvey:
         self.config = b""
         """The stream's configuration, as JSON."""
         self.last_seq = 0
+        self.idle = 0
+        """Bytes that were no messages, or came a second time: whoever sends them in a few frames costs time."""
+        self._newest = 0
+        """Newest sequence of a message."""
         self._tar = TarReader()
         self._block: RecordReader | None = None
         self._last_block = 0
@@ -111,6 +115,7 @@ class TarSurvey:
 
     def feed(self, data: bytes) -> Iterator[None]:
         """Reads on, in steps of about a millisecond. Raises ArchiveError."""
+        self.idle += len(data)
         for part in self._tar.feed(data):
             if part is not None:
                 yield from self._take(part)
@@ -182,7 +187,10 @@ class TarSurvey:
         for count, record in enumerate(block.feed(part.data), 1):
             seq = record.marked & SEQUENCE
             self.last_seq = max(self.last_seq, seq)
-            if record.marked & TOMBSTONE and not record.marked & ERASED:
+            if record.marked == seq > self._newest:
+                self._newest = seq
+                self.idle -= record.size
+            elif record.marked & TOMBSTONE and not record.marked & ERASED:
                 self._gone.add(seq)
             if count % STEP_RECORDS == 0:
                 yield

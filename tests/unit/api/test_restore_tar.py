@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import random
+import tarfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from jetcluster.api.spool import Spool
 from jetcluster.protocol import s2
 from jetcluster.protocol.tar_archive import TarSurvey
 from jetcluster.stream.log.bodies import decode_runs
+from testkit.attacks import compressed
 from testkit.twins.old_archive import (
     File,
     archive,
@@ -206,6 +208,41 @@ async def test_what_restores_hold_is_bounded(tmp_path: Path, monkeypatch: pytest
     answer = await restored.run(archive([FILES[0], ("msgs/1.blk", many)]), chunk=2000)
     assert "too much is being restored" in answer["error"]["description"]
     restored.check_nothing_left()
+
+
+@pytest.mark.parametrize("what", ["tombstones", "a message again and again", "an unknown file", "erased messages"])
+async def test_what_is_no_message_is_bounded_by_what_was_received(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Twenty bytes for four megabytes of it, and the client may have declared any size."""
+    monkeypatch.setattr(restore, "ALLOWED_BYTES", 1 << 20)
+    monkeypatch.setattr(restore, "MAX_RATIO", 16)
+    pattern = {
+        "tombstones": tombstone(1, 1),
+        "a message again and again": record(1, 1, b"s"),
+        "an unknown file": bytes(30),
+        "erased messages": erased(1, 1),
+    }[what]
+    size = (4 << 20) // len(pattern) * len(pattern)
+    name = "msgs/x" if "unknown" in what else "msgs/1.blk"
+    info = tarfile.TarInfo(name)
+    info.size = size * 1000
+    head = framed(tar([FILES[0]], end=False) + info.tobuf())
+    restored = Restored(tmp_path)
+    wish = {"config": {"name": "S", "subjects": ["s"]}, "state": {"bytes": 1 << 62}}
+    answer = await restored.run(head + compressed(pattern, size) * 1000, request=wish)
+    assert "larger than what was received can hold" in answer["error"]["description"]
+    restored.check_nothing_left()
+
+
+async def test_messages_are_bounded_by_what_was_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "ALLOWED_BYTES", 10_000)
+    monkeypatch.setattr(restore, "MAX_RATIO", 0)
+    block = b"".join(record(seq, seq, b"s", bytes(1000)) for seq in range(1, 100))
+    data = archive([FILES[0], ("msgs/1.blk", block)])
+    for declared, fits in ((0, False), (100_000, True)):
+        wish = {"config": {"name": "S", "subjects": ["s"]}, "state": {"bytes": declared}}
+        assert ("error" not in await Restored(tmp_path).run(data, request=wish)) == fits
 
 
 LAST = b"8" * 8

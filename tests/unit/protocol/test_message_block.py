@@ -17,14 +17,16 @@ RECORDS = [
     tombstone(1, 10),
     record(6, 14, b"s", b""),
 ]
+SIZES = [len(one) for one in RECORDS]
 WHOLE = [
-    BlockRecord(1, 10, b"s.a", b"", b"one"),
-    BlockRecord(2, 11, b"s.b", HEADERS, b""),
-    BlockRecord(3 | ERASED, 12),
-    BlockRecord(4, -5, b"s", HEADERS, b"x" * 5000),
-    BlockRecord(1 | TOMBSTONE, 10),
-    BlockRecord(6, 14, b"s", b"", b""),
+    BlockRecord(1, 10, 0, b"s.a", b"", b"one"),
+    BlockRecord(2, 11, 0, b"s.b", HEADERS, b""),
+    BlockRecord(3 | ERASED, 12, 0),
+    BlockRecord(4, -5, 0, b"s", HEADERS, b"x" * 5000),
+    BlockRecord(1 | TOMBSTONE, 10, 0),
+    BlockRecord(6, 14, 0, b"s", b"", b""),
 ]
+WHOLE = [one._replace(size=size) for one, size in zip(WHOLE, SIZES, strict=True)]
 
 
 def read(data: bytes, step: int, *, whole: bool = True) -> list[BlockRecord]:
@@ -42,14 +44,14 @@ REAL = bytes.fromhex(
 
 def test_a_real_record() -> None:
     (found,) = read(REAL, 10)
-    assert found == BlockRecord(1, found.ts, b"s", b"NATS/1.0\r\nA: b\r\n\r\n", b"hello")
+    assert found == BlockRecord(1, found.ts, len(REAL), b"s", b"NATS/1.0\r\nA: b\r\n\r\n", b"hello")
 
 
 @pytest.mark.parametrize("step", [1, 13, 6000])
 def test_records_come_in_pieces(step: int) -> None:
     data = b"".join(RECORDS)
     assert read(data, step) == WHOLE
-    assert read(data, step, whole=False) == [BlockRecord(one.marked, one.ts) for one in WHOLE]
+    assert read(data, step, whole=False) == [BlockRecord(one.marked, one.ts, one.size) for one in WHOLE]
 
 
 def test_the_checksum_of_the_last_record_is_known() -> None:
