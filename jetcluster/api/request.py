@@ -34,6 +34,7 @@ from jetcluster.records import dataclass
 from jetcluster.stream.fields import REQUIRED_LEVEL, level_is_met
 
 if TYPE_CHECKING:
+    from jetcluster.api.spool import Spool
     from jetcluster.cluster.jetstream import JetStream
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -198,6 +199,8 @@ class ApiContext:
     compat: CompatOptions = field(default_factory=CompatOptions)
     """Settings of this node's decisions about requests; a reload replaces them."""
     restore_room: RestoreRoom = field(default_factory=RestoreRoom)
+    spool: Callable[[], Spool] | None = None
+    """Makes a file for what cannot be worked on as it comes."""
     advise: Callable[[Event], None] = field(default=lambda event: None)
     """Publishes an event in the system account."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jetcluster import errors
 from jetcluster.api import models, streams
@@ -31,6 +32,9 @@ from jetcluster.store.api import Msg
 from jetcluster.stream.apply import restoring
 from jetcluster.stream.log.bodies import LATEST_TIME, Run, encode_runs
 from jetcluster.stream.rules import RESTORING
+
+if TYPE_CHECKING:
+    from jetcluster.api.restore_tar import TarRestore
 
 Fields = dict[str, Any]
 T = TypeVar("T")
@@ -60,6 +64,8 @@ AGAIN_SECONDS: Final = 0.25
 MAX_IGNORED_ENTRIES: Final = 1000
 MAX_IGNORED_BYTES: Final = 1 << 20
 """Entries of unknown kinds, and their bytes."""
+MAX_BEGINNING_BYTES: Final = 8 << 20
+"""Received bytes in which an archive must show its format: more than its first frame may have."""
 _CREATE_TYPE: Final = "io.nats.jetstream.api.v1.stream_create_response"
 
 
@@ -164,7 +170,14 @@ class RestoreReceiver:
         self._ignored = 0
         self._ignored_bytes = 0
         self._frames = s2.Decoder()
+        self._beginning = bytearray()
+        """All that was received before the format was known."""
+        self._first = bytearray()
+        """The archive's first bytes, until there are enough of them to tell its format."""
+        self._format_known = False
         self._reader = stream_archive.ArchiveReader()
+        self._tar: TarRestore | None = None
+        """The archive, of format V1."""
         self._messages: list[Msg] = []
         self._messages_bytes = 0
         self._runs = 0
@@ -174,7 +187,8 @@ class RestoreReceiver:
         self._state: Fields = {}
         self._settled = False
         """True once the configuration of the stream is known."""
-        self._consumers: list[tuple[str, bytes]] = []
+        self._consumers: list[tuple[str, Callable[[], Steps[Fields]]]] = []
+        """Name of each, and what reads its entry."""
         self._consumers_bytes = 0
 
     def listen(self) -> None:
@@ -189,7 +203,10 @@ class RestoreReceiver:
 
     def _count(self, *, over: bool = False) -> None:
         """Reports to the room the bytes that this restore holds now."""
-        parts = (self._waiting_bytes, self._frames.held, self._reader.held, self._messages_bytes, self._consumers_bytes)
+        parts = (
+            *(self._waiting_bytes, self._frames.held, self._reader.held, self._messages_bytes, self._consumers_bytes),
+            *(len(self._beginning), self._tar.held if self._tar is not None else 0),
+        )
         held = 0 if over else sum(parts)
         self._room.held += held - self._held
         self._held = held
@@ -209,6 +226,8 @@ class RestoreReceiver:
             self._bus.unsubscribe(self._subscription)
             self._room.restores -= 1
             self._count(over=True)
+            if self._tar is not None:
+                self._tar.close()
             if not done:
                 await self._undo()
         if done:
@@ -264,12 +283,25 @@ class RestoreReceiver:
 
     async def _take(self, data: bytes) -> None:
         """Decodes in steps, as decoding is slow; complete commands are stored in between."""
+        if not self._format_known:
+            self._beginning += data
         decoding = self._decoding(data)
         while await self._in_steps(self._until_full(decoding)):
             await self._flush()
+        await self._set_aside(data)
         self._count()
         if self._room.held > MAX_HELD_BYTES:
             raise stream_archive.ArchiveError("too much is being restored at the same time")
+
+    async def _set_aside(self, data: bytes) -> None:
+        """Keeps what was received of an archive of format V1, which is read a second time."""
+        if not self._format_known:
+            if len(self._beginning) > MAX_BEGINNING_BYTES:
+                raise stream_archive.ArchiveError("unknown archive format")
+            return
+        if self._tar is not None:
+            await self._tar.keep(bytes(self._beginning) or data)
+        self._beginning.clear()
 
     async def _in_steps(self, steps: Steps[T]) -> T:
         """Raises ApiError when too many others wait."""
@@ -295,15 +327,38 @@ class RestoreReceiver:
         for content in self._frames.steps(data):
             if content is not None:
                 self._check_size(len(content))
+                if not self._format_known:
+                    content = self._told_format(content)
+                if self._tar is not None:
+                    yield from self._tar.survey(content)
+                    continue
                 for number, entry in enumerate(self._reader.feed(content)):
                     self._note(entry)
                     if self._is_full or number % STEP_ENTRIES == STEP_ENTRIES - 1:
                         yield
             yield
 
+    def _told_format(self, content: bytes) -> bytes:
+        """Returns what can be read by now: nothing before the format is known."""
+        self._first += content
+        if len(self._first) < len(stream_archive.MAGIC):
+            return b""
+        self._format_known = True
+        if not self._first.startswith(stream_archive.MAGIC):
+            if self._context.spool is None:
+                raise stream_archive.ArchiveError("this server has no disk to set an archive of this format aside")
+            from jetcluster.api.restore_tar import TarRestore  # few servers ever see one
+
+            self._tar = TarRestore(self._context.spool())
+        first = bytes(self._first)
+        self._first.clear()
+        return first
+
     def _check_size(self, more: int) -> None:
         self._decompressed += more
-        if self._decompressed > MAX_RATIO * self._received + ALLOWED_BYTES + 2 * self._declared:
+        allowed = MAX_RATIO * self._received + ALLOWED_BYTES
+        idle = self._tar.idle if self._tar is not None else 0  # which is not stored, whatever was declared
+        if self._decompressed > allowed + 2 * self._declared or idle > allowed:
             raise stream_archive.ArchiveError("the archive is larger than what was received can hold")
 
     def _note(self, entry: stream_archive.ArchiveEntry) -> None:
@@ -337,7 +392,7 @@ class RestoreReceiver:
             if size > stream_archive.MAX_CONSUMER_BYTES or total > stream_archive.MAX_CONSUMERS_BYTES:
                 raise stream_archive.ArchiveError("too many consumers, or one of them is too large")
             name = entry.name[len(stream_archive.CONSUMER_PREFIX) :].decode("utf-8", "replace")
-            self._consumers.append((name, entry.payload))
+            self._consumers.append((name, partial(reading, entry.payload)))
         else:
             self._ignored += 1
             self._ignored_bytes += size
@@ -366,8 +421,11 @@ class RestoreReceiver:
 
     async def _finish(self) -> bytes:
         """Makes the stream an ordinary one. Returns the reply to the last chunk."""
-        if not (self._reader.finished and self._frames.between_chunks):
+        complete = self._reader.finished or self._tar is not None
+        if not (complete and self._frames.between_chunks):
             raise stream_archive.ArchiveError("the archive is not complete")
+        if self._tar is not None:
+            await self._take_again(self._tar)
         await self._flush()
         last_seq, last_ts = self._last
         declared = self._state.get("last_seq")
@@ -390,14 +448,30 @@ class RestoreReceiver:
         tell_created(context, request, assignment.name)
         return dumps({"type": _CREATE_TYPE, **streams.stream_info(context, assignment, info)})
 
-    async def _restore_consumer(self, assignment: Assignment, name: str, content: bytes) -> None:
+    async def _take_again(self, tar: TarRestore) -> None:
+        """Reads the archive a second time, now that it is known which of its messages are there."""
+        self._state, consumers = await self._in_steps(tar.state())
+        self._consumers += consumers
+        async for entries in tar.messages():
+            noting = self._noting(entries)
+            while await self._in_steps(self._until_full(noting)):
+                await self._flush()
+
+    def _noting(self, entries: Iterator[stream_archive.ArchiveEntry | None]) -> Iterator[None]:
+        for number, entry in enumerate(entries):
+            if entry is not None:
+                self._note(entry)
+            if entry is None or self._is_full or number % STEP_ENTRIES == STEP_ENTRIES - 1:
+                yield
+
+    async def _restore_consumer(self, assignment: Assignment, name: str, reading: Callable[[], Steps[Fields]]) -> None:
         """Creates a consumer, with retries after transient errors. Raises ApiError: without one of its consumers, and
         what that had acknowledged, the stream is not the one of the archive."""
         request_id = self._context.request_id()
         end = self._context.clock.monotonic() + CONSUMER_SECONDS
         while True:
             try:
-                await self._create_consumer(assignment, name, await self._in_steps(reading(content)), request_id)
+                await self._create_consumer(assignment, name, await self._in_steps(reading()), request_id)
             except ApiError as error:
                 if not error.retriable:
                     raise by_code(errors.RESTORE_FAILED, err=f"consumer {name}: {error}") from error

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetcluster.clock import Rng
 from jetcluster.config.options import Options
 from jetcluster.logs import Logger
 from jetcluster.mesh.core import MeshCore
 from jetcluster.model.limits import AccountLimits
+from jetcluster.node.platform import Platform
 from jetcluster.server.server import Server
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.api.relay import ApiRelay
     from jetcluster.api.request import ApiContext
+    from jetcluster.api.spool import Spool
     from jetcluster.cluster.jetstream import JetStream
 
 DEFAULT_ACCOUNT = "$G"
@@ -25,11 +27,12 @@ DEFAULT_ACCOUNT = "$G"
 class AccountApis:
     """Starts and stops the API of each account. `start` or `start_relay` comes first."""
 
-    def __init__(self, options: Options, server: Server, rng: Rng, log: Logger) -> None:
+    def __init__(self, options: Options, server: Server, platform: Platform, log: Logger) -> None:
         """`options` is the object that a reload changes in place."""
         self._options = options
         self._server = server
-        self._rng = rng
+        self._platform = platform
+        self._rng = platform.rng
         self._log = log
         self.enabled: dict[str, JetStreamApi] = {}
         """The APIs of the accounts where JetStream is enabled."""
@@ -39,12 +42,14 @@ class AccountApis:
 
     def start(
         self,
+        directory: Path,
         jetstream: JetStream,
         mesh: MeshCore,
         limits: Callable[[str], AccountLimits],
         own_limits: Callable[[str], AccountLimits],
     ) -> None:
-        """`limits` returns an account's limits in the cluster, `own_limits` its configured ones."""
+        """`directory` is the store's. `limits` returns an account's limits in the cluster, `own_limits` its configured
+        ones."""
         from jetcluster.api.request import ApiContext
 
         options, server = self._options, self._server
@@ -60,6 +65,7 @@ class AccountApis:
             own_limits=own_limits,
             strict=options.jetstream.strict,
             compat=options.compat,
+            spool=partial(self._spool, directory),
             advise=partial(jetstream.services.events.tell, options.system_account_name),
         )
         self._serve(self._context)
@@ -73,6 +79,11 @@ class AccountApis:
                 domain=options.domain,
                 system_account=options.system_account_name,
             )
+
+    def _spool(self, directory: Path) -> Spool:
+        from jetcluster.api.spool import Spool
+
+        return Spool(directory, self._platform.files, self._rng)
 
     def start_relay(self, mesh: MeshCore) -> None:
         from jetcluster.api.relay import ApiRelay

@@ -131,7 +131,7 @@ class NodeJetStream(MeshListener):
         """Folder of the data; "" without JetStream."""
         self.capacity: Capacity | None = None
         """None without JetStream."""
-        self._apis = AccountApis(options, server, platform.rng, log)
+        self._apis = AccountApis(options, server, platform, log)
         self._journal: Journal | None = None
         self._raft: RaftNode | None = None
         self._writer: WaitingWriter | None = None
@@ -451,7 +451,7 @@ class NodeJetStream(MeshListener):
             )
         except (ValueError, KvError) as error:
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
-        self._apis.start(self.jetstream, self.mesh, self._limits, capacity.own_limits)
+        self._apis.start(directory, self.jetstream, self.mesh, self._limits, capacity.own_limits)
 
     def _look_at_disk(self, capacity: Capacity, free: int, stored: int) -> bool:
         """Returns True when this node may store more than before."""

@@ -1,4 +1,5 @@
-"""The archive of a stream, which SNAPSHOT sends, RESTORE takes, and backups hold: nats-server's format V2.
+"""The archive of a stream, which SNAPSHOT sends, RESTORE takes, and backups hold: nats-server's format V2. The older
+one, V1, is in `tar_archive`.
 
 "NATSARC1", then entries of
 
@@ -93,9 +94,8 @@ class ArchiveReader:
             return True
         if not MAGIC.startswith(bytes(pending[:8])):
             tar = bytes(pending[:8]) in (b"meta.inf", b"meta.sum") or _TAR_MAGIC in pending[:512]
-            raise ArchiveError(
-                "a tar archive of nats-server before 2.15 is not supported" if tar else "unknown archive format"
-            )
+            known = "a tar archive of nats-server before 2.15, which only STREAM.RESTORE takes"
+            raise ArchiveError(known if tar else "unknown archive format")
         return False
 
 
