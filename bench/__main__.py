@@ -18,6 +18,7 @@ FIGURES = {
     "connections": "memory of idle clients, processor time of TLS handshakes and permission checks",
     "counts": "instructions of the servers per message of fixed loads, beside the committed figures",
     "crossing": "processor time per message that stays on a node, and that crosses to another one",
+    "encryption": "throughput and processor time without a key and with each cipher",
     "fleet": "large clusters of workers in a simulation",
     "flood": "connections that publish without waiting, beside publishers that wait for their acks",
     "idle_streams": "processor time of a node with streams in which nothing happens",

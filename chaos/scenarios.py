@@ -66,6 +66,7 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("descriptors", ("no-descriptors",), "idle connections take all file descriptors of a node"),
         Scenario("members", ("peer-remove", "server-remove", "kill-leader"), "nodes come and go", nodes=4),
         Scenario("scale", ("stepdown", "scale", "peer-remove"), "streams go to five replicas and back", nodes=5),
+        Scenario("balance", ("kill-while-balancing",), "a server gets its share, and others die meanwhile", nodes=4),
         Scenario("unclean", (*_UNCLEAN, "rot-two", "kill-leader", "pause-leader"), "what is no clean crash, in turn"),
         Scenario("freshness", ("kill-leader", "kill-one", "pause-leader", "pause-some", *_CUT, "stepdown"),
                  "reads of every strength while servers die, stand still and are cut off", nodes=5,

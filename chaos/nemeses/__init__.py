@@ -1,6 +1,7 @@
 """Faults by name."""
 
 from chaos.nemeses import (
+    balancing,
     clock,
     containers,
     cut_journal,
@@ -28,6 +29,7 @@ NEMESES: dict[str, Nemesis] = {
         cut_journal,
         clock,
         membership,
+        balancing,
         load,
         descriptors,
         containers,

@@ -111,20 +111,23 @@ async def _under_way(context: ApiContext, assignment: Assignment) -> list[str]:
 
 
 async def cancel_move(context: ApiContext, request: Request) -> Fields:
-    """Moves the stream back to its previous peers and placement; replicas that have moved already move back. So it does
-    with a replica that was to leave a server."""
+    """Gives the stream back its previous peers, placement and number of replicas; replicas that have moved already move
+    back. So it does with a replica that was to leave a server."""
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
     known = await _lookup(context, request)
     before = await _standing(context, request, known)
     members = await _under_way(context, known)
-    if not members or (known.origin is None and len(members) != known.replicas):  # another number of replicas stays
+    back = known.origin is None and set(members) == set(known.peers)  # only learners have to go
+    if not members or back or known.is_rescued_by(tuple(members)):
         raise by_code(errors.NO_RECONFIGURATION)
     wanted: Fields = {"name": known.name, "revision": known.revision}
     if known.origin is not None:
         result = await meta(context, "stream_move_cancel", request, **wanted)
     else:
-        result = await meta(context, "stream_stay", request, **wanted, peers=members)
+        config = {**known.config, "num_replicas": len(members)}
+        wanted |= {"peers": members, **meta_limits(context.limits(request.account), config)}
+        result = await meta(context, "stream_stay", request, **wanted)
     return await _placed(context, request, result, before)
 
 

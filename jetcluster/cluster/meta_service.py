@@ -78,8 +78,9 @@ class MetaService:
         self._reserving: Counter[tuple[str, str]] = Counter()
         """By peer and kind of storage, the bytes that those replicas claim."""
         self._leading: Counter[str] = Counter()
-        self._updating: Counter[tuple[str, str]] = Counter()
-        """By account and name, updates of a stream that are not decided yet and give it another placement."""
+        self._updating: Counter[tuple[str, str, str]] = Counter()
+        """By account, name and what they change (`config`; `placement` also), updates of a stream that are not decided
+        yet."""
         self._linking: dict[tuple[str, str], Mapping[str, Any]] = {}
         """By account and name, configurations with links that are not decided yet."""
 
@@ -94,7 +95,7 @@ class MetaService:
         | stream_delete | request, account, name, gid? | removed (gid), revision |
         | stream_restored | request, account, name, gid | assignment, revision |
         | stream_move_cancel | request, account, name, revision | assignment, revision |
-        | stream_stay | request, account, name, revision, peers (from before a removal) | assignment, revision |
+        | stream_stay | request, account, name, revision, peers (from before), limits?, tier? | assignment, revision |
         | stream_peer_remove | request, account, name, peer (name or id) | assignment, revision |
         | stream_leave | request, account, name, server ("": any), cluster ("": any), tags | assignment, revision |
         | restore_alive | gid | {} |
@@ -210,18 +211,17 @@ class MetaService:
 
     @contextmanager
     def _replacing(self, old: Assignment | None, new: Mapping[str, Any]) -> Iterator[None]:
-        """While it lasts `set_peers` takes no peers that were chosen for the placement of `old`."""
-        if old is None or new.get("placement") == old.config.get("placement"):
-            yield
-            return
-        key = old.account, old.name
-        self._updating[key] += 1
+        """While it lasts `set_peers` takes no peers that were chosen for the placement of `old`, and `_stream_stay` no
+        configuration of it."""
+        keys: list[tuple[str, str, str]] = []
+        if old is not None:
+            moves = new.get("placement") != old.config.get("placement")
+            keys = [(old.account, old.name, change) for change in (("config", "placement") if moves else ("config",))]
+        self._updating.update(keys)
         try:
             yield
         finally:
-            self._updating[key] -= 1
-            if not self._updating[key]:
-                del self._updating[key]
+            self._updating -= Counter(keys)  # those at zero go
 
     def _check_versions(self, config: Mapping[str, Any]) -> None:
         """Raises ApiError 10052 for a guard while a server is there that would not heed it."""
@@ -326,13 +326,22 @@ class MetaService:
         return await self.set_peers(old, self.peers_without(old, left, body["tags"]), body["request"])
 
     async def _stream_stay(self, body: Body) -> Body:
-        """Gives a stream back the peers that it had before one was to be removed."""
+        """Gives a stream back the peers, and so many of them, that it had before one was to be removed or their number
+        changed. Void while an update is not decided yet, whose configuration this one would take back."""
         old = self._machine.assignment(body["account"], body["name"])
         peers = [str(peer) for peer in body["peers"]]
         known = len(set(peers)) == len(peers) and all(peer in self._machine.nodes for peer in peers)
-        if old is None or old.revision != body["revision"] or len(peers) != old.replicas or not known:
+        if old is None or old.revision != body["revision"] or not known or not set(peers) & set(old.peers):
             raise by_code(errors.NO_RECONFIGURATION)
-        return await self.set_peers(old, peers, body["request"])
+        if len(peers) == old.replicas:
+            return await self.set_peers(old, peers, body["request"])
+        if (old.account, old.name, "config") in self._updating:
+            raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
+        config = {**old.config, "num_replicas": len(peers)}
+        command = {"kind": "stream_update", "account": old.account, "config": config, "limits": self._limits(body)}
+        command |= {"request": body["request"], "peers": peers, "from": list(old.peers)}
+        with self._replacing(old, config):
+            return await self._decide(command)
 
     def peers_without(self, old: Assignment, removed: str, tags: Sequence[str] = ()) -> list[str]:
         """Returns the stream's peers with another node in place of `removed`, which has these tags besides those of its
@@ -368,7 +377,7 @@ class MetaService:
         `handle` does."""
         now = self._machine.assignment(old.account, old.name)
         replaced = now is not None and now.config.get("placement") != old.config.get("placement")
-        if replaced or (old.account, old.name) in self._updating:
+        if replaced or (old.account, old.name, "placement") in self._updating:
             raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
         return await self._decide(
             {

@@ -102,6 +102,11 @@ class Assignment:
         changed = self.changed(revision, peers=(kept, *peers))
         return replace(changed, leader_hint=kept, founders=(kept,), rescue=number, kept=kept, fenced=fenced)
 
+    def is_rescued_by(self, voters: tuple[str, ...]) -> bool:
+        """True while the rescued stream has these voters, the replica that it was rescued with, and waits for the
+        others: that it had another number of replicas before cannot be told from them."""
+        return self.rescue > 0 and voters == (self.kept,)
+
     def check(self) -> None:
         """Raise ValueError, KeyError or TypeError when some node could not store, show and reload the assignment."""
         config = self.config

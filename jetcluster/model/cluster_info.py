@@ -41,14 +41,14 @@ def cluster_wire(
 ) -> dict[str, Any]:
     """Returns the `cluster` object. `leader` is a server name; `others` are all peers except the answering leader;
     `traffic_account` is the system account, to which a group's traffic is accounted. A standalone server has the `name`
-    "", and only the leader is shown; R1 in a cluster shows name and leader."""
+    "", and only the leader is shown; R1 in a cluster shows name and leader, unless it is to change."""
     cluster: dict[str, Any] = {"name": name} if name else {}
-    if name and replicas > 1:
+    if name and (replicas > 1 or desired):
         cluster["raft_group"] = group_name(gid, replicas, memory)
     if leader:
         cluster["leader"] = leader
-    if not name or replicas == 1:
-        return cluster | ({"desired": desired} if desired else {})
+    if not name or (replicas == 1 and not desired):
+        return cluster
     if leader and leader_since_ns:
         cluster["leader_since"] = rfc3339(leader_since_ns)
     if traffic_account:
@@ -60,29 +60,32 @@ def cluster_wire(
     return cluster
 
 
+class DesiredOrigin(NamedTuple):
+    """The state that a cancelled change goes back to."""
+
+    replicas: int
+    placement: Mapping[str, Any] | None
+
+
 def desired_wire(
-    *,
-    name: str,
-    since_ns: int,
-    peers: Sequence[tuple[str, str, bool]],
-    origin_replicas: int,
-    origin_placement: Mapping[str, Any] | None,
-    catching_up: bool,
+    *, name: str, since_ns: int, peers: Sequence[tuple[str, str, bool]], origin: DesiredOrigin | None, catching_up: bool
 ) -> dict[str, Any]:
-    """Returns the `desired` object while a stream is being moved; `peers` are (server name, peer id, offline)."""
-    origin: dict[str, Any] = {"replicas": origin_replicas}
-    if origin_placement:
-        origin["placement"] = origin_placement
+    """Returns the `desired` object while replicas are moved, or their number changes; `peers` are (server name, peer
+    id, offline)."""
     desired: dict[str, Any] = {
         "created": rfc3339(since_ns),
         "name": name,
         "replicas": [
             {"name": server, **({"offline": True} if offline else {}), "peer": peer} for server, peer, offline in peers
         ],
-        "origin": origin,
     }
+    if origin is not None:
+        placement = {"placement": origin.placement} if origin.placement else {}
+        desired["origin"] = {"replicas": origin.replicas, **placement}
     if catching_up:
         desired["status"] = {"description": "waiting for desired peers to catch up", "type": "catchup"}
+    else:
+        desired["status"] = {"description": "waiting for membership change to commit", "type": "membership"}
     return desired
 
 

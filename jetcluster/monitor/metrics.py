@@ -318,6 +318,7 @@ def replica_metrics(out: Exposition, node: Node, notes: LagNotes) -> Iterator[No
             _peers(out, engine, replica, notes, stream)
             _links(out, replica, stream)
         _letters(out, replica, engine.runtime.clock.time_ns(), stream)
+        _keys(out, replica, stream)
         yield
 
 
@@ -330,6 +331,24 @@ def _letters(out: Exposition, replica: StreamReplica, now: int, stream: tuple[tu
             out.gauge("jetcluster_dead_letters_waiting", "Letters no stream confirmed", len(state.letters), labels)
             seconds = max(now - oldest.time, 0) / SECOND if oldest else 0.0
             out.gauge("jetcluster_dead_letters_oldest_seconds", "Time since the first was given up", seconds, labels)
+
+
+def _keys(out: Exposition, replica: StreamReplica, stream: tuple[tuple[str, str], ...]) -> None:
+    """Adds the consumers in order per key that this node owns: four samples for each, however many keys there are."""
+    for hosted in list(replica.consumers.running.values()):
+        owner = hosted.owner
+        held = owner.state.unacked.held
+        if owner.state.rules.keys is None and not held:
+            continue
+        labels, sharing = (*stream, ("consumer", owner.state.name)), owner.key_sharing
+        for name, help, value in (
+            ("keys_waiting", "Keys of which messages wait for an earlier one's ack", sharing.waiting),
+            ("key_messages_waiting", "Those messages", held),
+            ("key_members", "Clients that share the keys", sharing.members),
+        ):
+            out.gauge(f"jetcluster_{name}", help, value, labels)
+        spilled = "Messages that went to another client than their key's, since the owner began"
+        out.counter("jetcluster_keys_spilled_total", spilled, sharing.spilled, labels)
 
 
 def _peers(

@@ -6,12 +6,13 @@ number, although every replica of the stream holds its state: clients compare th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.meta.state import MoveOrigin
 from jetcluster.model import advisory as events
-from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, desired_wire, replica_wire
+from jetcluster.model.cluster_info import DesiredOrigin, ReplicaInfo, cluster_wire, desired_wire, replica_wire
 from jetcluster.raft.api import GroupStatus, PeerStatus
 from jetcluster.replica.replica_state import ReplicaState, tell_both
 
@@ -30,43 +31,64 @@ class ReplicaInfos:
         self._clock = replica.runtime.clock
 
     def cluster_object(self) -> dict[str, Any]:
-        peers = self._replica.group.peers
+        desired = self._desired()
         return cluster_wire(
             name=self._network.cluster_name,
             leader=self._network.name,
             gid=self._replica.assignment.gid,
-            replicas=len(peers),
+            replicas=max(len(self._before()), len(self._replica.assignment.peers) if desired else 0),
             memory=self._replica.machine.rules.memory,
             leader_since_ns=self._replica.leader_since_ns,
             traffic_account=self._system_account,
             others=self.others(),
-            desired=self._desired(),
+            desired=desired,
         )
 
-    def _desired(self) -> dict[str, Any] | None:
-        """The target while the stream is moved, or one of its replicas leaves a server."""
-        assignment, voters = self._replica.assignment, self._replica.group.peers
-        origin = assignment.origin
-        if origin is None and len(voters) == len(assignment.peers):
-            origin = MoveOrigin(voters, assignment.config.get("placement"), self._replica.placed_ns)
-        if origin is None or set(voters) == set(assignment.peers):
+    def _before(self) -> tuple[str, ...]:
+        """The voters, without those that a change under way brings."""
+        config = self._replica.group.members_at(self._replica.group.last_index)
+        return config.outgoing or config.voters
+
+    def _origin(self) -> MoveOrigin | None:
+        """The state that a cancelled change goes back to: while the stream is moved, its number of replicas changes, or
+        one of them leaves a server. A rescued stream has none: it is given the replicas that it had."""
+        assignment, before = self._replica.assignment, self._before()
+        if set(before) == set(assignment.peers) or assignment.is_rescued_by(before):
             return None
+        return assignment.origin or MoveOrigin(before, assignment.config.get("placement"), self._replica.placed_ns)
+
+    def _desired(self) -> dict[str, Any] | None:
+        """The target while `_origin` is known."""
+        origin = self._origin()
+        if origin is None:
+            return None
+        peers = self._replica.assignment.peers
+        return self._target(peers, origin.since_ns, DesiredOrigin(len(origin.peers), origin.placement))
+
+    def _target(self, peers: Sequence[str], since_ns: int, origin: DesiredOrigin | None) -> dict[str, Any]:
         named = [
             (
                 self._machine.nodes[peer].name if peer in self._machine.nodes else "",
                 peer,
                 peer != self._network.me and peer not in self._network.mesh.peers,
             )
-            for peer in assignment.peers
+            for peer in peers
         ]
-        return desired_wire(
-            name=self._network.cluster_name,
-            since_ns=origin.since_ns,
-            peers=named,
-            origin_replicas=len(origin.peers),
-            origin_placement=origin.placement,
-            catching_up=not set(assignment.peers) <= set(voters),
-        )
+        catching_up = not set(peers) <= set(self._replica.group.peers)
+        name = self._network.cluster_name
+        return desired_wire(name=name, since_ns=since_ns, peers=named, origin=origin, catching_up=catching_up)
+
+    def _desired_consumer(self, state: ConsumerState) -> dict[str, Any] | None:
+        """The target of a consumer that the change of its stream's replicas concerns: it gets another number of them,
+        its owner, or all that the stream has. What it goes back to is the stream's."""
+        origin, peers = self._origin(), self._replica.assignment.peers
+        if origin is None:
+            return None
+        before, after = (_shown(state, len(those)) for those in (self._before(), peers))
+        if before == after < len(peers) and state.owner in peers:
+            return None
+        owner_first = sorted(peers, key=lambda peer: peer != state.owner)
+        return self._target(owner_first[:after], origin.since_ns, None)
 
     def others(self) -> list[ReplicaInfo]:
         """All peers of the group except this node."""
@@ -115,8 +137,10 @@ class ReplicaInfos:
         `leader_since_ns`: when the owner began, 0 if unknown. The leader was seen just now: 0 means "never"."""
         if not self._network.cluster_name:
             return None
-        asked = int(state.rules.config.get("num_replicas") or 0)
-        replicas = min(asked or len(self._replica.group.peers), len(self._replica.group.peers))
+        desired = self._desired_consumer(state)
+        replicas = _shown(state, len(self._before()))
+        if desired is not None:
+            replicas = max(replicas, len(desired["replicas"]))
         cluster = cluster_wire(
             name=self._network.cluster_name,
             leader=self._name_of(state.owner),
@@ -130,6 +154,7 @@ class ReplicaInfos:
                 for other in peers
                 if other.peer != state.owner
             ][: replicas - 1],
+            desired=desired,
         )
         if "raft_group" in cluster:
             cluster["raft_group"] = "C" + cluster["raft_group"][1:]
@@ -151,3 +176,8 @@ class ReplicaInfos:
             return self._network.name
         node = self._machine.nodes.get(peer)
         return node.name if node is not None else f"Server name unknown at this time (peerID: {peer})"
+
+
+def _shown(state: ConsumerState, replicas: int) -> int:
+    """Returns the number that a consumer shows in a stream of so many replicas."""
+    return min(int(state.rules.config.get("num_replicas") or 0) or replicas, replicas)

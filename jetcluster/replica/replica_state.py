@@ -85,7 +85,8 @@ class ReplicaState:
         self.known, self.events = services.known, services.events
         self.assignment = assignment
         self.placed_ns = services.runtime.clock.time_ns()
-        """When this server learned the stream's present peers, Unix nanoseconds."""
+        """When this server learned that the stream was to have other peers, Unix nanoseconds. One more change before
+        that is done keeps the time of the first, as nats-server's `desired` does."""
         self.bus = services.events.bus(assignment.account)
         # Memory streams use the same store. Acks do not wait for their log's fsync (`durable`): a killed process loses
         # nothing, a power failure may, which is the meaning of "memory".

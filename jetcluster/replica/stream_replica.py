@@ -315,7 +315,7 @@ class StreamReplica(ReplicaState):
     def update(self, assignment: Assignment) -> None:
         """Take a changed assignment of the meta group. The leader proposes its configuration to the stream's own log,
         so that every replica applies it at the same place among the messages."""
-        if assignment.peers != self.assignment.peers:
+        if assignment.peers != self.assignment.peers and set(self.group.peers) == set(self.assignment.peers):
             self.placed_ns = self.runtime.clock.time_ns()
         self.assignment = assignment
         self.wake()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from testkit.client import Client, ClientError, create_stream
-from testkit.harness import ProcessCluster, eventually
+from testkit.harness import Node, ProcessCluster, eventually, frozen
 from testkit.ledger import publish_all
 from tests.symptom_page import shown
 
@@ -116,6 +116,74 @@ async def test_a_move_that_cannot_end_is_cancelled(server: str) -> None:
         assert "desired" not in info["cluster"] and info["state"]["messages"] == 200
         assert "stream reconfiguration not in progress" in str(await ask(client, "STREAM.CANCEL_MOVE.S"))
         assert (await client.request("s", b"next")).json()["seq"] == 201
+
+
+async def test_another_number_of_replicas_is_desired_until_it_is_there_and_can_be_taken_back(server: str) -> None:
+    async with ProcessCluster(3, server, monitor=True) as cluster, await cluster[0].connect() as first:
+        await create_stream(first, "S", ["s"], 1)
+        (leader,) = (await peers(first, "S"))[1]
+        decides = (await cluster[0].monitor("jsz"))["meta_cluster"]["leader"]
+        away = next(node for node in cluster.nodes if node.name not in (leader, decides))
+        await _scales(cluster, cluster.node(leader), away)
+
+
+async def _scales(cluster: ProcessCluster, home: Node, away: Node) -> None:
+    leader = home.name
+    async with await home.connect() as client:
+        consumer = {"stream_name": "S", "config": {"durable_name": "c", "ack_policy": "explicit"}}
+        await client.api("CONSUMER.CREATE.S.c", consumer)
+        await publish_all(client, "s", [os.urandom(250_000) for _ in range(200)], window=20)
+        config = (await client.api("STREAM.INFO.S"))["config"]
+
+        async def told() -> dict[str, Any]:
+            return (await ask(client, "STREAM.INFO.S")).get("cluster", {}).get("desired") or {}
+
+        await client.api("STREAM.UPDATE.S", {**config, "num_replicas": 3})
+        with frozen([away]):
+
+            async def under_way() -> bool:
+                return "type" in (await told()).get("status", {})
+
+            await eventually(under_way, 10.0, "nothing is said", every=0.05)
+            desired = await told()
+            assert set(desired) == {"created", "name", "replicas", "origin", "status"}
+            assert {replica["name"] for replica in desired["replicas"]} == {"n1", "n2", "n3"}
+            assert desired["origin"] == {"replicas": 1}
+            shown = (await client.api("STREAM.INFO.S"))["cluster"]
+            assert shown["raft_group"].startswith("S-R3F-") and shown["leader"] == leader
+            again = await client.api("STREAM.UPDATE.S", {**config, "num_replicas": 3, "description": "kept"})
+            assert again["cluster"]["desired"]["origin"] == {"replicas": 1}
+            moves = await ask(client, "STREAM.UPDATE.S", {**config, "num_replicas": 3, "placement": {"tags": ["new"]}})
+            assert "stream reconfiguration already in progress" in str(moves["error"])
+            cancelled = await client.api("STREAM.CANCEL_MOVE.S")
+        assert cancelled["type"] == "io.nats.jetstream.api.v1.stream_cancel_move_response"
+        assert (cancelled["config"]["num_replicas"], cancelled["config"]["description"]) == (1, "kept")
+
+        async def single() -> bool:
+            info = await ask(client, "STREAM.INFO.S")
+            return info.get("cluster") == {"name": "C", "leader": leader} and info["state"]["messages"] == 200
+
+        await eventually(single, 20.0, "the stream is not back", every=0.1)
+        assert "stream reconfiguration not in progress" in str(await ask(client, "STREAM.CANCEL_MOVE.S"))
+        assert (await client.request("s", b"next")).json()["seq"] == 201
+
+        async def wanted() -> bool:
+            return "error" not in await ask(client, "STREAM.UPDATE.S", {**config, "num_replicas": 3})
+
+        await eventually(wanted, 20.0, "the server that was away is not taken", every=0.2)
+        await cluster.wait_current("S")
+
+        async def all_there() -> bool:
+            return not await told()
+
+        await eventually(all_there, 30.0, "it is still desired", every=0.1)
+        reply = await client.api("STREAM.UPDATE.S", {**config, "num_replicas": 1})
+        assert reply["cluster"].get("desired", {}).get("origin", {"replicas": 3}) == {"replicas": 3}  # it may be over
+        await ask(client, "STREAM.CANCEL_MOVE.S")  # it may be too late
+        await eventually(all_there, 30.0, "it does not end", every=0.1)
+        info = await client.api("STREAM.INFO.S")
+        assert info["state"]["messages"] == 201
+        assert len((await peers(client, "S"))[1]) == info["config"]["num_replicas"]
 
 
 async def test_another_node_takes_the_place_of_a_removed_peer(server: str) -> None:

@@ -40,7 +40,11 @@ PAGES = (
     "varz", "connz", "connz?auth=1&subs=detail", "connz?subs=1", "connz?state=closed", "routez", "routez?subs=detail",
     "leafz", "gatewayz", "subsz", "subsz?subs=1", "accountz", "accountz?acc=APP", "accstatz", "accstatz?unused=1",
     "jsz", "jsz?accounts=1&streams=1&consumers=1&config=1&raft=1", "raftz", "raftz?acc=APP", "healthz",
-    "healthz?details=1", "healthz?account=APP&stream=nope", "healthz?account=APP&stream=S&consumer=nope", "ipqueuesz",
+    "healthz?details=1", "healthz?details=1&js-enabled-only=true", "healthz?details=1&js-server-only=true",
+    "healthz?details=1&account=APP", "healthz?details=1&account=nobody", "healthz?details=1&account=APP&stream=S",
+    "healthz?details=1&account=APP&stream=nope", "healthz?details=1&account=APP&stream=S&consumer=nope",
+    "healthz?details=1&account=APP&stream=S&consumer=C",
+    "healthz?account=APP&stream=nope", "healthz?account=APP&stream=S&consumer=nope", "ipqueuesz",
 )  # fmt: skip
 REFUSED = (
     "connz?sort=nope",

@@ -1,9 +1,13 @@
-"""Zones' moves that are cancelled: which configuration may be the one that the server goes back to."""
+"""Moves and other numbers of replicas that are cancelled: what the server may go back to."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from tests.sim.cluster.run import run_seed
+from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workloads.zones import Moves
 
 SSD, HDD = {"tags": ["disk:ssd"]}, {"tags": ["disk:hdd"]}
@@ -36,3 +40,13 @@ def test_a_move_that_is_refused_leaves_the_one_before_to_be_cancelled() -> None:
     moves.done()
     moves.begin(SSD, HDD)  # "stream move already in progress"
     assert None in moves.before
+
+
+@pytest.mark.sim
+def test_a_number_of_replicas_is_taken_back() -> None:
+    """The workload compares (`mutants.toml`); here it gets as far."""
+    scenario = Scenario.of(980001, ("churn",))
+    calm = replace(scenario.rage, faults=("slow_disk", "loss"), hands=1)
+    result = run_seed(980001, scenario=replace(scenario, layout="three", rage=calm))
+    assert result.failure == ""
+    assert result.counts["churn: scaled, and cancelled"]

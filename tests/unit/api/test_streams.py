@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jetcluster.errors import by_code
+from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import AccountLimits
 from tests.unit.api.fake_cluster import Client
 
@@ -477,11 +478,50 @@ async def test_a_replica_that_is_to_leave_stays(client: Client) -> None:
     assert (await client.ask("STREAM.CANCEL_MOVE.S"))["error"]["err_code"] == 10129
     assert (await client.ask("STREAM.PEER.EVACUATE.S", {"peer": before[0]}))["success"] is True
     assert list(machine.assignment("A", "S").peers) != before  # type: ignore[union-attr]
-    members["voters"] = before[:1]  # so few were there before: it was given more replicas, which is no move
-    assert (await client.ask("STREAM.CANCEL_MOVE.S"))["error"]["err_code"] == 10129
     members["voters"], members["outgoing"] = list(machine.assignment("A", "S").peers), before  # type: ignore[union-attr]
     assert "error" not in await client.ask("STREAM.CANCEL_MOVE.S")
     assert sorted(machine.assignment("A", "S").peers) == sorted(before)  # type: ignore[union-attr]
+
+
+async def test_another_number_of_replicas_is_taken_back(client: Client) -> None:
+    members: dict[str, list[str]] = {"learners": [], "outgoing": []}
+    client.cluster.answers["members"] = lambda body: members
+    await client.create("S", num_replicas=1)
+    before = found(client).peers
+    members["voters"] = list(before)
+    updated = await client.ask("STREAM.UPDATE.S", {"name": "S", "num_replicas": 2, "description": "kept"})
+    assert updated["config"]["num_replicas"] == len(found(client).peers) == 2
+    cancelled = await client.ask("STREAM.CANCEL_MOVE.S")
+    assert cancelled["type"] == "io.nats.jetstream.api.v1.stream_cancel_move_response"
+    assert (cancelled["config"]["num_replicas"], cancelled["config"]["description"]) == (1, "kept")
+    assert found(client).peers == before
+    members["learners"] = ["n9"]
+    assert (await client.ask("STREAM.CANCEL_MOVE.S"))["error"]["err_code"] == 10129, "they only have to go"
+    members["learners"] = []
+    assert (await client.ask("STREAM.CANCEL_MOVE.S"))["error"]["err_code"] == 10129
+    await client.ask("STREAM.UPDATE.S", {"name": "S", "num_replicas": 2})
+    members["voters"] = both = list(found(client).peers)
+    await client.ask("STREAM.UPDATE.S", {"name": "S", "num_replicas": 1})
+    assert len(found(client).peers) == 1
+    assert (await client.ask("STREAM.CANCEL_MOVE.S"))["config"]["num_replicas"] == 2
+    assert list(found(client).peers) == both
+
+
+async def test_a_rescued_stream_keeps_its_number_of_replicas(client: Client) -> None:
+    """It has one replica and is given the others back, which nobody asked for with an update."""
+    await client.create("S", num_replicas=2)
+    kept, other = found(client).peers
+    client.cluster.answers["members"] = lambda body: {"voters": [kept], "learners": [other], "outgoing": []}
+    rescue = {"kind": "stream_rescue", "request": "r", "account": "A", "name": "S", "gid": found(client).gid}
+    client.cluster.apply(json.dumps({**rescue, "number": 1, "kept": kept, "peers": [other]}).encode())
+    assert (found(client).rescue, found(client).kept) == (1, kept)
+    assert (await client.ask("STREAM.CANCEL_MOVE.S"))["error"]["err_code"] == 10129
+
+
+def found(client: Client) -> Assignment:
+    assignment = client.cluster.machine.assignment("A", "S")
+    assert assignment is not None
+    return assignment
 
 
 @pytest.mark.parametrize("verb", ["remove", "evacuate"])

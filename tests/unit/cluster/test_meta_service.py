@@ -355,13 +355,55 @@ async def test_a_removal_that_is_under_way_is_taken_back() -> None:
     removed = (await leader.service.handle("stream_peer_remove", {**body, "peer": before.peers[1]}))["assignment"]
     back = {**body, "request": "b", "revision": removed["revision"], "peers": list(before.peers)}
     for wrong in (
-        {"name": "T"}, {"revision": before.revision}, {"peers": list(before.peers[:2])},
+        {"name": "T"}, {"revision": before.revision}, {"peers": [before.peers[1]]},
         {"peers": [before.peers[0]] * 3}, {"peers": [*before.peers[:2], "nobody"]},
     ):  # fmt: skip
         with pytest.raises(ApiError) as caught:
             await leader.service.handle("stream_stay", {**back, **wrong})
         assert caught.value.err_code == 10129
     assert (await leader.service.handle("stream_stay", back))["assignment"]["peers"] == list(before.peers)
+
+
+async def test_another_number_of_replicas_is_taken_back() -> None:
+    leader = Leader(4)
+    before = Assignment.from_dict((await leader.create("S"))["assignment"])
+    config = {**before.config, "num_replicas": 3, "description": "kept"}
+    body = {"account": "A", "name": "S", "limits": NO_LIMITS}
+    update = {**body, "request": "u", "config": config}
+    scaled = (await leader.service.handle("stream_update", update))["assignment"]
+    back = {**body, "request": "b", "revision": scaled["revision"], "peers": list(before.peers)}
+    few = {**NO_LIMITS, "max_storage": 10}
+    await leader.service.handle("stream_update", {**update, "request": "m", "config": {**config, "max_bytes": 100}})
+    with pytest.raises(ApiError) as caught:
+        await leader.service.handle("stream_stay", back)
+    assert caught.value.err_code == 10129, "the stream has changed since it was looked at"
+    back["revision"] = leader.machine.assignment("A", "S").revision  # type: ignore[union-attr]
+    with pytest.raises(ApiError) as caught:
+        await leader.service.handle("stream_stay", {**back, "limits": few})
+    assert caught.value.err_code == 10047
+    after = (await leader.service.handle("stream_stay", {**back, "request": "c"}))["assignment"]
+    assert after["peers"] == list(before.peers)
+    assert after["config"] == {**config, "num_replicas": 1, "max_bytes": 100}
+
+
+async def test_a_number_of_replicas_is_not_taken_back_with_a_configuration_that_is_just_decided() -> None:
+    leader = Leader(4)
+    before = Assignment.from_dict((await leader.create("S"))["assignment"])
+    config = {**before.config, "num_replicas": 3}
+    body = {"account": "A", "name": "S", "limits": NO_LIMITS}
+    scaled = (await leader.service.handle("stream_update", {**body, "request": "u", "config": config}))["assignment"]
+    back = {**body, "request": "b", "revision": scaled["revision"], "peers": list(before.peers)}
+    leader.commit.clear()
+    late = {**body, "request": "l", "config": {**config, "max_msgs": 7}}
+    update = asyncio.create_task(leader.service.handle("stream_update", late))
+    await asyncio.sleep(0)
+    with pytest.raises(ApiError) as caught:
+        await asyncio.wait_for(leader.service.handle("stream_stay", back), 1)
+    assert caught.value.err_code == 10226
+    leader.commit.set()
+    back["revision"] = (await update)["assignment"]["revision"]
+    after = (await leader.service.handle("stream_stay", {**back, "request": "c"}))["assignment"]
+    assert after["config"] == {**config, "max_msgs": 7, "num_replicas": 1}
 
 
 async def test_a_single_replica_that_is_gone_is_not_replaced_by_an_empty_one() -> None:

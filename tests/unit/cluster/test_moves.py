@@ -105,6 +105,43 @@ async def test_a_cancelled_move_goes_back() -> None:
         assert (await cluster["F"].publish(b"s"))["seq"] == 21
 
 
+@pytest.mark.parametrize(("before", "wanted"), [(1, 3), (3, 1), (3, 5)])
+@virtual_time
+async def test_another_number_of_replicas_is_taken_back(before: int, wanted: int) -> None:
+    """It cannot end: who is to come, or two of three that must agree to go, are away."""
+    async with Cluster("ABCDE") as cluster:
+        first = await cluster.create("S", before, ask="A")
+        for n in range(20):
+            await cluster["A"].publish(b"s", b"%d" % n)
+        leader = await cluster.led("S")
+        body = cluster.stream_body({"name": "S", "subjects": ["s"], "num_replicas": wanted})
+        if wanted < before:
+            for node in cluster.followers("S"):
+                cluster.isolate(node.name)
+            gone = set(cluster.followers("S"))
+            await cluster.until(lambda: cluster.meta_leader() not in (None, *gone), what="who can decide")
+        changed = Assignment.from_dict((await leader.js.meta_request("stream_update", body))["assignment"])
+        assert len(changed.peers) == wanted
+        for peer in set(changed.peers).difference(first.peers):
+            cluster.isolate(next(node.name for node in cluster if node.me == peer))
+        await cluster.until(lambda: leader.replica("S").assignment == changed, what="the leader knows it")
+        await asyncio.sleep(2)
+        members = await leader.js.stream_request(changed, "members", {}) if wanted > before else {"voters": first.peers}
+        stay = {**body, "request": "c", "name": "S", "revision": changed.revision, "peers": list(members["voters"])}
+        back = Assignment.from_dict((await leader.js.meta_request("stream_stay", stay))["assignment"])
+        assert (set(back.peers), back.replicas) == (set(first.peers), before)
+        cluster.heal()
+
+        def settled() -> bool:
+            holders = {node.me for node in cluster if node.has("S")}
+            return holders == {*first.peers} == set(leader.replica("S").group.peers)
+
+        await cluster.until(settled, 60, what="the old places")
+        assert not leader.replica("S").group.members_at(leader.replica("S").group.last_index).outgoing
+        assert (await leader.publish_again(b"s"))["seq"] == 21
+        await cluster.equal("S")
+
+
 @virtual_time
 async def test_a_move_that_is_cancelled_does_not_go_back_to_a_server_that_was_removed() -> None:
     async with Cluster("ABCDEF") as cluster:

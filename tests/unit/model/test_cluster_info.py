@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, desired_wire, group_name
+from jetcluster.model.cluster_info import DesiredOrigin, ReplicaInfo, cluster_wire, desired_wire, group_name
 
 
 def test_standalone_and_r1_show_little() -> None:
@@ -48,8 +48,8 @@ def test_group_names_are_stable_and_distinct() -> None:
 
 def test_desired_while_a_stream_is_moved() -> None:
     desired = desired_wire(
-        name="C", since_ns=1_000_000_000, peers=[("n4", "p4", False), ("n5", "p5", True)], origin_replicas=1,
-        origin_placement={"tags": ["old"]}, catching_up=True,
+        name="C", since_ns=1_000_000_000, peers=[("n4", "p4", False), ("n5", "p5", True)],
+        origin=DesiredOrigin(1, {"tags": ["old"]}), catching_up=True,
     )  # fmt: skip
     assert desired == {
         "created": "1970-01-01T00:00:01Z",
@@ -59,5 +59,12 @@ def test_desired_while_a_stream_is_moved() -> None:
         "status": {"description": "waiting for desired peers to catch up", "type": "catchup"},
     }
     wire = cluster_wire(name="C", leader="n1", gid=5, replicas=1, memory=False, desired=desired)
-    assert wire == {"name": "C", "leader": "n1", "desired": desired}
+    assert wire == {"name": "C", "raft_group": group_name(5, 1, False), "leader": "n1", "desired": desired}
     assert "desired" not in cluster_wire(name="C", leader="n1", gid=5, replicas=3, memory=False)
+    assert "desired" not in cluster_wire(name="", leader="n1", gid=5, replicas=1, memory=False, desired=desired)
+
+
+def test_desired_while_replicas_only_go_and_without_an_origin() -> None:
+    desired = desired_wire(name="C", since_ns=0, peers=[("n4", "p4", False)], origin=None, catching_up=False)
+    assert desired["status"] == {"description": "waiting for membership change to commit", "type": "membership"}
+    assert "origin" not in desired

@@ -16,6 +16,7 @@ from jetcluster.clock import SystemClock
 from jetcluster.consumer.state.letters import Letter, WaitingLetters
 from jetcluster.health.node_health import Aspect
 from jetcluster.latency import Latency
+from jetcluster.model.order_per_key import KeySharing
 from jetcluster.model.retention_guard import GuardRules
 from jetcluster.model.times import SECOND
 from jetcluster.monitor import metrics
@@ -195,7 +196,8 @@ async def test_dead_letters_that_wait_at_their_owner(node: Any) -> None:
         if oldest:
             waiting.add(4, Letter(1, 5, oldest))
             waiting.add(5, Letter(1, 5, oldest + SECOND))
-        state = SimpleNamespace(name=name, rules=SimpleNamespace(letters=wish), letters=waiting)
+        rules, unacked = SimpleNamespace(letters=wish, keys=None), SimpleNamespace(held=0)
+        state = SimpleNamespace(name=name, rules=rules, letters=waiting, unacked=unacked)
         hosted = SimpleNamespace(owner=SimpleNamespace(state=state))
         engine.replicas[7].consumers.running[name] = hosted
     found = await scrape(node)
@@ -206,6 +208,24 @@ async def test_dead_letters_that_wait_at_their_owner(node: Any) -> None:
     ]  # fmt: skip
     oldest_of, none = (s.value for s in found["jetcluster_dead_letters_oldest_seconds"].samples)
     assert 90 <= oldest_of < 100 and none == 0
+
+
+async def test_keys_that_wait_at_their_owner(node: Any) -> None:
+    """One sample for each consumer, and none with a key's name; also while messages wait of one without the option."""
+    running = node.jetstream.jetstream.replicas[7].consumers.running
+    for name, wish, held in (("with", object(), 5), ("calm", object(), 0), ("left", None, 2), ("other", None, 0)):
+        rules = SimpleNamespace(letters=None, keys=wish)
+        state = SimpleNamespace(name=name, rules=rules, letters=WaitingLetters(), unacked=SimpleNamespace(held=held))
+        sharing = KeySharing(3, 2, 7) if name == "with" else KeySharing()
+        running[name] = SimpleNamespace(owner=SimpleNamespace(state=state, key_sharing=sharing))
+    found = await scrape(node)
+    wanted = {"keys_waiting": 3, "key_messages_waiting": 5, "key_members": 2, "keys_spilled": 7}
+    for metric, value in wanted.items():
+        samples = found[f"jetcluster_{metric}"].samples
+        assert [s.labels for s in samples] == [
+            {"account": "$G", "stream": "S", "consumer": name} for name in ("with", "calm", "left")
+        ]
+        assert [s.value for s in samples] == [value, 0, 2 if metric == "key_messages_waiting" else 0]
 
 
 async def test_survivors_tell_of_a_dead_server(node: Any) -> None:

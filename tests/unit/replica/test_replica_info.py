@@ -13,7 +13,7 @@ import pytest
 
 from jetcluster.replica import catchup, exports
 from jetcluster.store import transfer
-from testkit.sim.nodes import SMALL_LOG, Cluster
+from testkit.sim.nodes import SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import (
     consumer,
@@ -103,6 +103,87 @@ async def test_a_replica_that_is_no_voter_yet_is_pending() -> None:
         assert told() == {away.me: True, there.me: True}, "both become voters together"
         cluster.heal()
         await cluster.until(lambda: told() == {away.me: False, there.me: False}, what="both are voters")
+
+
+def names(desired: dict[str, Any]) -> list[str]:
+    return [replica["name"] for replica in desired.get("replicas", ())]
+
+
+def desired_of(node: Node, name: str) -> dict[str, Any] | None:
+    """What CONSUMER.INFO shows."""
+    replica = node.replica("S")
+    found = replica.infos.consumer_cluster(replica.consumers.table.by_name[name], replica.infos.all())
+    return (found or {}).get("desired")
+
+
+@virtual_time
+async def test_more_replicas_are_desired_until_they_vote() -> None:
+    async with Cluster("ABCDE") as cluster:
+        await filled(cluster, 0, replicas=1)
+        await consumer(cluster["A"], "all")
+        await consumer(cluster["A"], "one", num_replicas=1)
+        leader = cluster.leader("S")
+        infos, group = leader.replica("S").infos, leader.replica("S").group
+        assert infos.cluster_object() == {"name": "C", "leader": leader.name} and desired_of(leader, "all") is None
+        changed = await cluster.update("S", 3, ask=leader.name)
+        coming = [node for node in cluster if node.me in changed.peers and node is not leader]
+        for node in coming:
+            cluster.isolate(node.name)
+        await asyncio.sleep(2)
+        shown = infos.cluster_object()
+        assert shown["raft_group"].startswith("S-R3F-") and [r["pending"] for r in shown["replicas"]] == [True, True]
+        desired = shown["desired"]
+        assert names(desired)[0] == leader.name and names(desired)[1:] == [
+            r["name"] for r in desired["replicas"] if r.get("offline")
+        ]
+        assert desired["origin"] == {"replicas": 1} and desired["status"]["type"] == "catchup"
+        whole = desired_of(leader, "all")
+        assert whole is not None and "origin" not in whole and names(whole) == names(desired)
+        assert desired_of(leader, "one") is None, "it stays as it is"
+        await cluster.update("S", 2, ask=leader.name)
+        second = infos.cluster_object()["desired"]
+        assert len(second["replicas"]) == 2 and second["origin"] == {"replicas": 1}
+        assert second["created"] == desired["created"], "the first change began then"
+        cluster.heal()
+        await cluster.until(lambda: "desired" not in infos.cluster_object(), what="all vote")
+        assert len(group.peers) == 2 and desired_of(leader, "all") is None
+
+
+@virtual_time
+async def test_fewer_replicas_are_desired_until_the_old_voters_agree() -> None:
+    async with Cluster("ABC") as cluster:
+        await filled(cluster, 0)
+        for name, replicas in (("all", 0), ("three", 3), ("one", 1)):
+            await consumer(cluster["A"], name, num_replicas=replicas)
+        leader = await cluster.led("S")
+        infos, group = leader.replica("S").infos, leader.replica("S").group
+        change = asyncio.create_task(cluster.update("S", 1, ask=leader.name))
+        await cluster.until(lambda: bool(group.members_at(group.last_index).outgoing), what="it is proposed")
+        shown = infos.cluster_object()
+        assert shown["raft_group"].startswith("S-R3F-") and len(shown["replicas"]) == 2
+        desired = shown["desired"]
+        assert names(desired) == [leader.name] and desired["origin"] == {"replicas": 3}
+        assert desired["status"]["type"] == "membership"
+        assert names(desired_of(leader, "all") or {}) == names(desired_of(leader, "three") or {}) == [leader.name]
+        single = leader.replica("S").consumers.table.by_name["one"]
+        assert (desired_of(leader, "one") is None) == (single.owner == leader.me)
+        await change
+        await cluster.until(lambda: "desired" not in infos.cluster_object(), what="they have agreed")
+        assert infos.cluster_object() == {"name": "C", "leader": leader.name}
+
+
+@virtual_time
+async def test_a_rescued_stream_has_no_origin() -> None:
+    async with Cluster("ABC") as cluster:
+        await cluster.create("S", 1)
+        leader = cluster.leader("S")
+        assignment = leader.replica("S").assignment
+        others = tuple(node.me for node in cluster if node is not leader)
+        cluster.isolate(leader.name)
+        leader.replica("S").update(assignment.rescued(99, 1, leader.me, others))
+        assert "desired" not in leader.replica("S").infos.cluster_object()
+        leader.replica("S").update(assignment.changed(100, peers=(leader.me, *others)))
+        assert "desired" in leader.replica("S").infos.cluster_object()
 
 
 @virtual_time

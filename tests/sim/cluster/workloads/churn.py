@@ -16,6 +16,9 @@ WINDOW = 60.0
 """Seconds of the `duplicate_window` that some get."""
 NO_STREAM = 10059
 UNAVAILABLE = 10008
+NOTHING_MOVES = 10129
+AT_ONCE = 1.0
+"""Seconds between INFO and the answer of a cancel in which nobody else's change begins and ends."""
 
 
 class Churn(Workload):
@@ -26,6 +29,7 @@ class Churn(Workload):
         "an acknowledged message is kept while its stream is scaled, moved to other servers and led by others",
         "a stream whose creation was acknowledged is there, one whose deletion was acknowledged is not",
         "a request for a deletion that servers repeat among each other has one outcome",
+        "a change of the number of replicas that is cancelled goes back to the number that INFO has named",
     )
 
     def __init__(self, deployment: Deployment, rng: Random) -> None:
@@ -47,7 +51,8 @@ class Churn(Workload):
             life += 1
             stream = f"CHURN_{number}_{life}"
             await self.create_own(session, stream, self.rng.choice([1, 3]))
-            acts = [self._scale, self._scale, self._stepdown, self._remove_peer, self._consumer, self._update]
+            scales = [self._scale, self._scale_and_cancel]
+            acts = [*scales, self._stepdown, self._remove_peer, self._consumer, self._update]
             for _ in range(self.rng.randint(2, 8)):
                 if self.stopping:
                     break
@@ -108,6 +113,30 @@ class Churn(Workload):
         with self.deployment.resizing(self.rng.choice(sizes)) as copies:
             await self._change(session, stream, num_replicas=copies)
         self.count("scaled")
+
+    async def _scale_and_cancel(self, session: Session, stream: str) -> None:
+        await self._scale(session, stream)
+        await asyncio.sleep(self.rng.choice([0.0, 0.05, 0.5]))
+        with self.deployment.resizing(1) as copies:
+            if copies == 1:  # it may come to have one replica
+                await self._cancel(session, stream)
+
+    async def _cancel(self, session: Session, stream: str) -> None:
+        began = self.now
+        desired = (await session.api(f"STREAM.INFO.{stream}"))["cluster"].get("desired")
+        try:
+            found = await session.api(f"STREAM.CANCEL_MOVE.{stream}")
+        except ApiError as error:
+            if error.err_code == NOTHING_MOVES:
+                self.count("nothing to cancel")
+                return
+            raise
+        self.count("scaled, and cancelled")
+        back = found["config"]["num_replicas"]
+        if desired is None or self.deployment.asked or self.now - began > AT_ONCE:
+            return  # it may be somebody else's change
+        origin = desired["origin"]["replicas"]
+        self.require(back == origin, f"{stream} has {back} replicas after a cancel, and was to have {origin} again")
 
     async def _update(self, session: Session, stream: str) -> None:
         self.logs[stream].remembers = WINDOW  # from some time on, also where no answer says so
