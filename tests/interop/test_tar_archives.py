@@ -5,6 +5,7 @@ The old servers are built with Go, in a folder of the user's cache where they st
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -271,3 +272,49 @@ async def test_the_newest_nats_server_restores_the_same(
         pytest.skip("nats-server is not on this machine")
     async with ProcessCluster(1, "nats-server", root=tmp_path / "peer") as peer:
         await compare(original, tool, peer[0], replicas=1)
+
+
+async def write_on(client: Client, stream: str) -> None:
+    number = 0
+    while True:
+        number += 1
+        ack = (await client.request(f"{stream}.{number % 50}", b"live %d " % number * 30)).json()
+        if number % 4 == 0:
+            await delete(client, stream, ack["seq"] - number % 300)
+        if number % 500 == 0:
+            await ask(client, f"STREAM.PURGE.{stream}", {"filter": f"{stream}.{number // 500 % 50}"})
+
+
+@pytest.mark.usefixtures("newest_peer")
+async def test_an_archive_of_a_stream_that_is_written_to_is_the_same_as_with_nats_server(
+    single: ProcessCluster, tool: str, tmp_path: Path
+) -> None:
+    """Blocks and index are of different moments then."""
+    if find_server("nats-server") is None:
+        pytest.skip("nats-server is not on this machine")
+    folders = [tmp_path / f"archive{number}" for number in range(4)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NATS_SERVER", old_server("v2.12.6", tmp_path / "build"))
+        async with ProcessCluster(1, "nats-server", root=tmp_path / "old") as old:
+            client = await old[0].connect()
+            config = {"name": "LIVE", "subjects": ["LIVE.>"], "max_bytes": 400_000, "max_msgs_per_subject": 60}
+            await ask(client, "STREAM.CREATE.LIVE", config)
+            await publish(client, "LIVE", 300)
+            writing = asyncio.create_task(write_on(client, "LIVE"))
+            for folder in folders:
+                await asyncio.sleep(1)
+                await Cli(tool, old[0].url)("stream", "backup", "LIVE", str(folder), "--no-progress")
+            writing.cancel()
+            client.close()
+    async with ProcessCluster(1, "nats-server", root=tmp_path / "peer") as peer:
+        for folder in folders:
+            found = []
+            for node in (peer[0], single[0]):
+                client = await node.connect()
+                await Cli(tool, node.url)("stream", "restore", str(folder), "--no-progress")
+                state, messages = await contents(client, "LIVE")
+                found.append((comparable(state), messages))
+                await ask(client, "STREAM.DELETE.LIVE")
+                client.close()
+            assert found[1] == found[0]
+            assert found[0][0]["messages"] > 100
