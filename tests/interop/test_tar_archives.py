@@ -36,6 +36,8 @@ pytestmark = [
 
 MODULE = "github.com/nats-io/nats-server/v2"
 SECOND = 1_000_000_000
+BYTES_OF_SMALL_BLOCKS = 120_000
+"""`max_bytes` of a stream for which nats-server makes blocks of 32 KB; else they have 4 MB and more."""
 
 
 def old_server(version: str, scratch: Path) -> str:
@@ -63,10 +65,10 @@ async def ask(client: Client, subject: str, body: Any = "") -> dict[str, Any]:
     return answer
 
 
-async def publish(client: Client, stream: str, count: int) -> None:
+async def publish(client: Client, stream: str, count: int, longer: int = 40) -> None:
     for i in range(1, count + 1):
         headers = {"Number": str(i), "Other": "x" * (i % 9)} if i % 3 == 0 else None
-        ack = await client.request(f"{stream}.{i % 7}", b"m%d " % i * (1 + i % 50 * 40), headers=headers)
+        ack = await client.request(f"{stream}.{i % 7}", b"m%d " % i * (1 + i % 50 * longer), headers=headers)
         assert "error" not in ack.json(), ack.json()
 
 
@@ -76,17 +78,17 @@ async def delete(client: Client, stream: str, seq: int) -> None:
     await client.request(f"$JS.API.STREAM.MSG.DELETE.{stream}", body)
 
 
-async def fill(client: Client, stream: str, more: dict[str, Any]) -> None:
+async def fill(client: Client, stream: str, more: dict[str, Any], longer: int = 40) -> None:
     """Some blocks; messages that are deleted, erased, purged, beyond limits and beyond those of their subjects."""
     config = {"name": stream, "subjects": [f"{stream}.>"], "max_bytes": 4 << 20, "storage": "file", **more}
     await ask(client, f"STREAM.CREATE.{stream}", {**config, "max_msgs": 900})
-    await publish(client, stream, 1000)
+    await publish(client, stream, 1000, longer)
     await ask(client, f"STREAM.UPDATE.{stream}", {**config, "max_msgs": 5000})
     for seq in (150, 151, 152, 400, 600, 601, 997):
         await delete(client, stream, seq)
     await ask(client, f"STREAM.PURGE.{stream}", {"filter": f"{stream}.5", "keep": 40})
     await ask(client, f"STREAM.PURGE.{stream}", {"seq": 160})
-    await publish(client, stream, 40)
+    await publish(client, stream, 40, longer)
     for seq in (1040, 1039, 1030):
         await delete(client, stream, seq)
 
@@ -163,7 +165,7 @@ async def making(version: str, tool: str, folder: Path) -> Original:
         patch.setenv("NATS_SERVER", path)
         async with ProcessCluster(1, "nats-server", root=folder / "old") as old:
             client = await old[0].connect()
-            await fill(client, "PLAIN", {"max_bytes": 400_000})
+            await fill(client, "PLAIN", {"max_bytes": BYTES_OF_SMALL_BLOCKS}, 1)
             await fill(client, "SMALL", {"max_bytes": 10 << 20, **compressing})
             await fill(client, "KEPT", {"max_msgs_per_subject": 20})
             await ask(client, "STREAM.CREATE.GONE", {"name": "GONE", "subjects": ["GONE.>"]})
@@ -279,7 +281,7 @@ async def write_on(client: Client, stream: str) -> None:
     while True:
         number += 1
         await asyncio.sleep(0.002)
-        ack = (await client.request(f"{stream}.{number % 50}", b"live %d " % number * 60)).json()
+        ack = (await client.request(f"{stream}.{number % 50}", b"live %d " % number * 10)).json()
         if number % 4 == 0:
             await delete(client, stream, ack["seq"] - number % 300)
         if number % 500 == 0:
@@ -298,9 +300,14 @@ async def test_an_archive_of_a_stream_that_is_written_to_is_the_same_as_with_nat
         patch.setenv("NATS_SERVER", old_server("v2.12.6", tmp_path / "build"))
         async with ProcessCluster(1, "nats-server", root=tmp_path / "old") as old:
             client = await old[0].connect()
-            config = {"name": "LIVE", "subjects": ["LIVE.>"], "max_bytes": 400_000, "max_msgs_per_subject": 60}
+            config = {
+                "name": "LIVE",
+                "subjects": ["LIVE.>"],
+                "max_bytes": BYTES_OF_SMALL_BLOCKS,
+                "max_msgs_per_subject": 60,
+            }
             await ask(client, "STREAM.CREATE.LIVE", config)
-            await publish(client, "LIVE", 300)
+            await publish(client, "LIVE", 600, 1)
             writing = asyncio.create_task(write_on(client, "LIVE"))
             for folder in folders:
                 await asyncio.sleep(1)
