@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from testkit.client import Client
 from testkit.consumer_client import Jet
 from testkit.harness import Node, ProcessCluster, find_server
 from testkit.twins import old_archive
+from testkit.twins.old_archive import File
 from tests.interop.builds import build, found
 from tests.interop.test_nats_cli import Cli
 
@@ -229,21 +231,31 @@ async def test_an_archive_of_an_old_server_is_restored_to_three(
     assert not any("differs" in node.log() for node in cluster.nodes)
 
 
-def torn(archive: Path, folder: Path) -> None:
-    """Copies an archive as a server makes it whose disk has lost all blocks but the first."""
+def changed(archive: Path, folder: Path, change: Callable[[list[File]], list[File]]) -> Path:
+    """Copies an archive, with other files in it."""
     shutil.copytree(archive, folder)
     frames = s2.Decoder()
     content = b"".join(frames.feed((archive / "stream.tar.s2").read_bytes()))
-    files: list[old_archive.File] = []
+    files: list[File] = []
     with tarfile.open(fileobj=io.BytesIO(content)) as reader:
         for member in reader:
             file = reader.extractfile(member)
             assert file is not None
             files.append((member.name, file.read()))
-            if member.name.endswith(".blk"):
-                break
-    files.append(("errors.txt", b"Could not read message block [2]: message block data missing"))
-    (folder / "stream.tar.s2").write_bytes(old_archive.archive(files))
+    (folder / "stream.tar.s2").write_bytes(old_archive.archive(change(files)))
+    return folder
+
+
+def torn(files: list[File]) -> list[File]:
+    """As a server makes them whose disk has lost all blocks but the first."""
+    return [*files[:3], ("errors.txt", b"Could not read message block [2]: message block data missing")]
+
+
+def without_index(files: list[File]) -> list[File]:
+    """As with one that is older than its blocks, which counts as none."""
+    left = [file for file in files if file[0] != "msgs/index.db"]
+    assert len(left) == len(files) - 1
+    return left
 
 
 @pytest.mark.usefixtures("newest_peer")
@@ -252,8 +264,7 @@ async def test_an_archive_that_its_server_could_not_complete_is_refused(
 ) -> None:
     """nats-server makes a stream of what is there."""
     original = await made_by("v2.12.6", tool, tmp_path_factory)
-    folder = tmp_path / "torn"
-    torn(original.folder / "KEPT", folder)
+    folder = changed(original.folder / "PLAIN", tmp_path / "torn", torn)
     told = await Cli(tool, single[0].url)("stream", "restore", str(folder), "--no-progress", rc=1)
     assert "its server could not complete the archive: Could not read message block [2]" in told
     client = await single[0].connect()
@@ -314,6 +325,7 @@ async def test_an_archive_of_a_stream_that_is_written_to_is_the_same_as_with_nat
                 await Cli(tool, old[0].url)("stream", "backup", "LIVE", str(folder), "--no-progress")
             writing.cancel()
             client.close()
+    folders += [changed(folder, folder.with_suffix(".changed"), without_index) for folder in folders]
     async with ProcessCluster(1, "nats-server", root=tmp_path / "peer") as peer:
         for folder in folders:
             found = []
