@@ -108,16 +108,17 @@ class IndexReader:
 
     def feed(self, data: bytes) -> Iterator[None]:
         """Reads on, in steps. Raises UnreadableIndexError, and ArchiveError beyond its bounds."""
+        if self.read:  # the checksum of the index, and whatever is behind it
+            return
         del self._data[: self._at]
         self._at = 0
         self._data += data
-        if self.read:
-            return
         for waits in self._reading:
             if waits:
                 return
             yield
         self.read = True
+        self._data.clear()
 
     def _all(self) -> Iterator[bool]:
         kind = yield from self._byte()

@@ -5,6 +5,7 @@ The old servers are built with Go, in a folder of the user's cache where they st
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -12,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from testkit.client import Client
 from testkit.consumer_client import Jet
 from testkit.harness import Node, ProcessCluster, find_server
 from testkit.twins import old_archive
+from testkit.twins.old_archive import File
 from tests.interop.builds import build, found
 from tests.interop.test_nats_cli import Cli
 
@@ -35,6 +38,8 @@ pytestmark = [
 
 MODULE = "github.com/nats-io/nats-server/v2"
 SECOND = 1_000_000_000
+BYTES_OF_SMALL_BLOCKS = 120_000
+"""`max_bytes` of a stream for which nats-server makes blocks of 32 KB; else they have 4 MB and more."""
 
 
 def old_server(version: str, scratch: Path) -> str:
@@ -62,10 +67,10 @@ async def ask(client: Client, subject: str, body: Any = "") -> dict[str, Any]:
     return answer
 
 
-async def publish(client: Client, stream: str, count: int) -> None:
+async def publish(client: Client, stream: str, count: int, longer: int = 40) -> None:
     for i in range(1, count + 1):
         headers = {"Number": str(i), "Other": "x" * (i % 9)} if i % 3 == 0 else None
-        ack = await client.request(f"{stream}.{i % 7}", b"m%d " % i * (1 + i % 50 * 40), headers=headers)
+        ack = await client.request(f"{stream}.{i % 7}", b"m%d " % i * (1 + i % 50 * longer), headers=headers)
         assert "error" not in ack.json(), ack.json()
 
 
@@ -75,17 +80,17 @@ async def delete(client: Client, stream: str, seq: int) -> None:
     await client.request(f"$JS.API.STREAM.MSG.DELETE.{stream}", body)
 
 
-async def fill(client: Client, stream: str, more: dict[str, Any]) -> None:
+async def fill(client: Client, stream: str, more: dict[str, Any], longer: int = 40) -> None:
     """Some blocks; messages that are deleted, erased, purged, beyond limits and beyond those of their subjects."""
     config = {"name": stream, "subjects": [f"{stream}.>"], "max_bytes": 4 << 20, "storage": "file", **more}
     await ask(client, f"STREAM.CREATE.{stream}", {**config, "max_msgs": 900})
-    await publish(client, stream, 1000)
+    await publish(client, stream, 1000, longer)
     await ask(client, f"STREAM.UPDATE.{stream}", {**config, "max_msgs": 5000})
     for seq in (150, 151, 152, 400, 600, 601, 997):
         await delete(client, stream, seq)
     await ask(client, f"STREAM.PURGE.{stream}", {"filter": f"{stream}.5", "keep": 40})
     await ask(client, f"STREAM.PURGE.{stream}", {"seq": 160})
-    await publish(client, stream, 40)
+    await publish(client, stream, 40, longer)
     for seq in (1040, 1039, 1030):
         await delete(client, stream, seq)
 
@@ -113,7 +118,7 @@ async def contents(client: Client, stream: str) -> tuple[dict[str, Any], list[An
     if not state["last_seq"]:  # nats-server 2.12 tells of a deleted message of sequence 0
         state = {key: value for key, value in state.items() if key not in ("deleted", "num_deleted")}
     messages: list[Any] = []
-    for seq in range(1, state["last_seq"] + 1):
+    for seq in range(max(state["first_seq"], 1), state["last_seq"] + 1):
         reply = await client.request(f"$JS.API.STREAM.MSG.GET.{stream}", json.dumps({"seq": seq}).encode())
         message = reply.json().get("message")
         if message is not None:
@@ -162,7 +167,7 @@ async def making(version: str, tool: str, folder: Path) -> Original:
         patch.setenv("NATS_SERVER", path)
         async with ProcessCluster(1, "nats-server", root=folder / "old") as old:
             client = await old[0].connect()
-            await fill(client, "PLAIN", {"max_bytes": 400_000})
+            await fill(client, "PLAIN", {"max_bytes": BYTES_OF_SMALL_BLOCKS}, 1)
             await fill(client, "SMALL", {"max_bytes": 10 << 20, **compressing})
             await fill(client, "KEPT", {"max_msgs_per_subject": 20})
             await ask(client, "STREAM.CREATE.GONE", {"name": "GONE", "subjects": ["GONE.>"]})
@@ -193,7 +198,7 @@ async def compare(original: Original, tool: str, target: Node, *, replicas: int)
         await Cli(tool, target.url)("stream", "restore", str(original.folder / stream), "--no-progress", *arguments)
         restored, found = await contents(client, stream)
         assert comparable(restored) == comparable(state), stream
-        for seq, (one, other) in enumerate(zip(found, messages, strict=True), 1):
+        for seq, (one, other) in enumerate(zip(found, messages, strict=True), state["first_seq"]):
             assert one == other, (stream, seq)
         assert await consumers(client, stream) == original.consumers[stream]
         info = await ask(client, f"STREAM.INFO.{stream}")
@@ -226,21 +231,31 @@ async def test_an_archive_of_an_old_server_is_restored_to_three(
     assert not any("differs" in node.log() for node in cluster.nodes)
 
 
-def torn(archive: Path, folder: Path) -> None:
-    """Copies an archive as a server makes it whose disk has lost all blocks but the first."""
+def changed(archive: Path, folder: Path, change: Callable[[list[File]], list[File]]) -> Path:
+    """Copies an archive, with other files in it."""
     shutil.copytree(archive, folder)
     frames = s2.Decoder()
     content = b"".join(frames.feed((archive / "stream.tar.s2").read_bytes()))
-    files: list[old_archive.File] = []
+    files: list[File] = []
     with tarfile.open(fileobj=io.BytesIO(content)) as reader:
         for member in reader:
             file = reader.extractfile(member)
             assert file is not None
             files.append((member.name, file.read()))
-            if member.name.endswith(".blk"):
-                break
-    files.append(("errors.txt", b"Could not read message block [2]: message block data missing"))
-    (folder / "stream.tar.s2").write_bytes(old_archive.archive(files))
+    (folder / "stream.tar.s2").write_bytes(old_archive.archive(change(files)))
+    return folder
+
+
+def torn(files: list[File]) -> list[File]:
+    """As a server makes them whose disk has lost all blocks but the first."""
+    return [*files[:3], ("errors.txt", b"Could not read message block [2]: message block data missing")]
+
+
+def without_index(files: list[File]) -> list[File]:
+    """As with one that is older than its blocks, which counts as none."""
+    left = [file for file in files if file[0] != "msgs/index.db"]
+    assert len(left) == len(files) - 1
+    return left
 
 
 @pytest.mark.usefixtures("newest_peer")
@@ -249,8 +264,7 @@ async def test_an_archive_that_its_server_could_not_complete_is_refused(
 ) -> None:
     """nats-server makes a stream of what is there."""
     original = await made_by("v2.12.6", tool, tmp_path_factory)
-    folder = tmp_path / "torn"
-    torn(original.folder / "KEPT", folder)
+    folder = changed(original.folder / "PLAIN", tmp_path / "torn", torn)
     told = await Cli(tool, single[0].url)("stream", "restore", str(folder), "--no-progress", rc=1)
     assert "its server could not complete the archive: Could not read message block [2]" in told
     client = await single[0].connect()
@@ -271,3 +285,56 @@ async def test_the_newest_nats_server_restores_the_same(
         pytest.skip("nats-server is not on this machine")
     async with ProcessCluster(1, "nats-server", root=tmp_path / "peer") as peer:
         await compare(original, tool, peer[0], replicas=1)
+
+
+async def write_on(client: Client, stream: str) -> None:
+    number = 0
+    while True:
+        number += 1
+        await asyncio.sleep(0.002)
+        ack = (await client.request(f"{stream}.{number % 50}", b"live %d " % number * 10)).json()
+        if number % 4 == 0:
+            await delete(client, stream, ack["seq"] - number % 300)
+        if number % 500 == 0:
+            await ask(client, f"STREAM.PURGE.{stream}", {"filter": f"{stream}.{number // 500 % 50}"})
+
+
+@pytest.mark.usefixtures("newest_peer")
+async def test_an_archive_of_a_stream_that_is_written_to_is_the_same_as_with_nats_server(
+    single: ProcessCluster, tool: str, tmp_path: Path
+) -> None:
+    """Blocks and index are of different moments then."""
+    if find_server("nats-server") is None:
+        pytest.skip("nats-server is not on this machine")
+    folders = [tmp_path / f"archive{number}" for number in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NATS_SERVER", old_server("v2.12.6", tmp_path / "build"))
+        async with ProcessCluster(1, "nats-server", root=tmp_path / "old") as old:
+            client = await old[0].connect()
+            config = {
+                "name": "LIVE",
+                "subjects": ["LIVE.>"],
+                "max_bytes": BYTES_OF_SMALL_BLOCKS,
+                "max_msgs_per_subject": 60,
+            }
+            await ask(client, "STREAM.CREATE.LIVE", config)
+            await publish(client, "LIVE", 600, 1)
+            writing = asyncio.create_task(write_on(client, "LIVE"))
+            for folder in folders:
+                await asyncio.sleep(1)
+                await Cli(tool, old[0].url)("stream", "backup", "LIVE", str(folder), "--no-progress")
+            writing.cancel()
+            client.close()
+    folders += [changed(folder, folder.with_suffix(".changed"), without_index) for folder in folders]
+    async with ProcessCluster(1, "nats-server", root=tmp_path / "peer") as peer:
+        for folder in folders:
+            found = []
+            for node in (peer[0], single[0]):
+                client = await node.connect()
+                await Cli(tool, node.url)("stream", "restore", str(folder), "--no-progress")
+                state, messages = await contents(client, "LIVE")
+                found.append((comparable(state), messages))
+                await ask(client, "STREAM.DELETE.LIVE")
+                client.close()
+            assert found[1] == found[0]
+            assert found[0][0]["messages"] > 100

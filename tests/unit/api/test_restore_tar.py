@@ -18,7 +18,7 @@ import pytest
 
 from jetcluster.api import restore
 from jetcluster.api.spool import Spool
-from jetcluster.protocol import s2
+from jetcluster.protocol import s2, stream_archive
 from jetcluster.protocol.tar_archive import TarSurvey
 from jetcluster.stream.log.bodies import decode_runs
 from testkit.attacks import compressed
@@ -133,6 +133,20 @@ async def test_an_archive_is_restored(tmp_path: Path, chunk: int) -> None:
     assert restored.config is not None
     assert not any(spool.is_open for spool in restored.spools)
     assert restored.client.context.restore_room.held == 0
+
+
+async def test_frames_may_be_shorter_than_the_beginning_that_tells_the_format(tmp_path: Path) -> None:
+    def in_small_frames(content: bytes) -> bytes:
+        pieces = [content[at : at + 3] for at in range(0, 30, 3)] + [content[30:]]
+        return s2.STREAM_ID + b"".join(frame for piece in pieces for frame in s2.encode(piece))
+
+    restored = Restored(tmp_path)
+    assert "error" not in await restored.run(in_small_frames(tar(FILES)))
+    assert [message[0] for message in restored.messages] == [2, 5, 6]
+    newer = stream_archive.MAGIC + stream_archive.encode(b"s", 7, 7, b"", b"of format V2") + stream_archive.END
+    restored = Restored(tmp_path)
+    assert "error" not in await restored.run(in_small_frames(newer))
+    assert restored.messages == [(7, 7, b"s", b"", b"of format V2")] and not restored.spools
 
 
 async def test_a_request_without_a_configuration_takes_that_of_the_archive(tmp_path: Path) -> None:

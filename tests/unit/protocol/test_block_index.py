@@ -127,4 +127,8 @@ def test_a_long_index_is_read_in_steps() -> None:
     steps = sum(1 for _ in reader.feed(data))
     assert reader.read and steps > 3000
     assert reader.held > 3000 * 100
+    held = reader.held
+    for _ in range(10):
+        assert not list(reader.feed(bytes(1 << 20)))
+    assert reader.held == held, "of bytes behind the index nothing is kept"
     assert all(low < high for low, high in pairwise(sorted(reader.blocks)))
