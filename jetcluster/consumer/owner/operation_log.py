@@ -182,11 +182,16 @@ class ConsumerOperationLog:
             return
         self.submitted += 1
         state = owner.state
-        size = 56 + 16 * len(value) if isinstance(value, list) else 24 + _size(value)
+        if isinstance(value, list):
+            size, messages = 56 + 16 * len(value), len(value) if kind in _SETTLING else 0
+            if kind == ACK and state.rules.ack_policy in CUMULATIVE:
+                messages = min(len(state.unacked), MAX_TURN_MESSAGES)
+        else:
+            size, messages = 24 + _size(value), value[1] if kind == ADVANCE else 0  # type: ignore[index,assignment]
         if kind == BURY:
             size += sum(len(text) for _, _, text in value)  # type: ignore[misc,union-attr,arg-type]
         op = Op(state.cid, state.epoch, kind, value)
-        self._collected.append(_Collected(op, _Entry(owner, kind, value, token), size, _messages(state, kind, value)))
+        self._collected.append(_Collected(op, _Entry(owner, kind, value, token), size, messages))
         self._collected_bytes += size
         if self._collected_bytes > MAX_COLLECTED_BYTES:
             self.lose()
@@ -355,16 +360,6 @@ def _is_void(entry: _Entry | None, outcome: Outcome) -> bool:
     if entry is None:  # its owner is gone, or was reset
         return False
     return outcome is None or (outcome == 0 and entry.kind in (SKIP, ADVANCE))
-
-
-def _messages(state: ConsumerState, kind: int, value: Value) -> int:
-    if kind == ADVANCE:
-        return value[1]  # type: ignore[index,return-value]
-    if kind not in _SETTLING or not isinstance(value, list):
-        return 0
-    if kind == ACK and state.rules.ack_policy in CUMULATIVE:
-        return min(len(state.unacked), MAX_TURN_MESSAGES)
-    return len(value)
 
 
 def _size(value: Value) -> int:

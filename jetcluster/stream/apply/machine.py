@@ -185,7 +185,8 @@ class StreamMachine:
         kept_from = self.guard.kept_from if self.rules.guard is not None else 0
         if isinstance(decoded, Publish):
             base = max(decoded.ts, self.clock + 1)
-            result: Result = self._admit(index, decoded, decoded.batch, base)
+            admit = partial(self._admit_rollups, index) if decoded.rolls_up else self._admission.admit
+            result: Result = admit(decoded.batch, base)
             self.clock = base + decoded.batch.count - 1
         elif isinstance(decoded, FastPublish):
             result = self._publish_fast(index, decoded)
@@ -344,11 +345,7 @@ class StreamMachine:
         self._follow_jobs()
         self._admission = MessageAdmission(self.name, rules, self.store, self._dedupe, self._staging)
 
-    def _admit(
-        self, index: int, command: Publish | FastPublish, batch: Batch, base: int, gate: FastGate | None = None
-    ) -> PublishResult:
-        if not command.rolls_up:
-            return self._admission.admit(batch, base, gate)
+    def _admit_rollups(self, index: int, batch: Batch, base: int, gate: FastGate | None = None) -> PublishResult:
         with self._rolling_up(index) as rolling:
             result = self._admission.admit(batch, base, gate)
         return result._replace(waits=rolling.waits) if rolling.waits else result
@@ -369,7 +366,8 @@ class StreamMachine:
             self.fast.note(index, self.clock, command.parts, PublishResult(0, 0, None))
             return 0
         base = max(command.ts, self.clock + 1)
-        result = self._admit(index, command, command.batch, base, self.fast.gate(command.parts))
+        admit = partial(self._admit_rollups, index) if command.rolls_up else self._admission.admit
+        result = admit(command.batch, base, self.fast.gate(command.parts))
         self.clock = base + command.batch.count - 1
         self.fast.note(index, base, command.parts, result)
         return result
