@@ -26,6 +26,8 @@ def is_complete(module: object) -> bool:
 
 if __name__ == "__main__":
     from jetcluster.cli.main import main
+    from jetcluster.monitor import start
 
+    start.CERTIFICATE_SECONDS = 3600.0  # type: ignore[misc]  # a look at the clock, on a slow machine between requests
     threading.Thread(target=tell, daemon=True).start()
     sys.exit(main(["serve", "-c", sys.argv[1]]))
