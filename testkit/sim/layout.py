@@ -37,6 +37,27 @@ class Encryption:
         return cls.MIXED.get(name[-1], "aes") if cls.cipher == "mixed" else cls.cipher
 
 
+class AckVersions:
+    """Reply subjects of consumers: "" for version 1, "v2" for version 2 at all servers, or "mixed"."""
+
+    chosen_now = ""
+
+    @classmethod
+    @contextmanager
+    def chosen(cls, version: str) -> Iterator[None]:
+        """All servers have it meanwhile."""
+        before, cls.chosen_now = cls.chosen_now, version
+        try:
+            yield
+        finally:
+            cls.chosen_now = before
+
+    @classmethod
+    def is_second(cls, name: str) -> bool:
+        """With "mixed": servers whose names end with an odd number."""
+        return cls.chosen_now == "v2" or (cls.chosen_now == "mixed" and name[-1] in "13579")
+
+
 @dataclass(slots=True, frozen=True)
 class Server:
     name: str
@@ -86,6 +107,8 @@ class Server:
             lines.append(f"server_tags: [{', '.join(map(json.dumps, self.tags))}]")
         if self.max_payload:
             lines.append(f"max_payload: {self.max_payload}")
+        if AckVersions.is_second(self.name):
+            lines.append("feature_flags: { js_ack_fc_v2: true }")
         return "\n".join((*lines, self.config))
 
     @property

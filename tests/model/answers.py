@@ -82,8 +82,11 @@ def nanoseconds(text: str) -> int:
 
 
 def parts(reply: str) -> tuple[Any, ...]:
-    """The tokens of an ack subject, its time as a number."""
+    """The tokens of an ack subject, its time as a number. One of version 2 becomes the same of version 1, by which
+    servers take acks as well."""
     tokens: list[Any] = reply.split(".")
+    if tokens[:2] == ["$JS", "ACK"] and len(tokens) == 11:
+        tokens[2:4] = []
     if tokens[:2] == ["$JS", "ACK"] and len(tokens) == 9:
         tokens[7] = int(tokens[7])
     return tuple(tokens)

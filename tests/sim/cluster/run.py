@@ -15,7 +15,7 @@ from random import Random
 
 from testkit.native import one_description, python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
-from testkit.sim.layout import LAYOUTS, Encryption, Server
+from testkit.sim.layout import LAYOUTS, AckVersions, Encryption, Server
 from testkit.sim.loop import quietly_collected
 from tests.sim.cluster import liveness, nemesis, older, proofs, replicas, second_look, server_changes, small
 from tests.sim.cluster.availability import Availability
@@ -108,6 +108,7 @@ def run_seed(
             small.scaled(small=result.scenario.small, slow_beat=result.scenario.slow_beat),
             older.told(),
             Encryption.chosen(result.scenario.cipher),
+            AckVersions.chosen(result.scenario.acks),
         ):
             _run_and_tell(result, trace or wire, wire)
     finally:

@@ -20,6 +20,8 @@ ALONE = "alone"
 """The layout of one server."""
 ENCRYPTED = 5
 """One in so many scenarios has stores that are encrypted."""
+SECOND_ACKS = 4
+"""One in so many scenarios has reply subjects of version 2, at all servers or at some."""
 CIPHERS = ("aes", "chachapoly", "mixed")
 LATER = 0.12
 """Share of seeds that have a workload of weight 0."""
@@ -59,6 +61,8 @@ class Scenario:
     """The cipher of the stores (`layout.Encryption`)."""
     rotates: bool = False
     """Each server gets another key for its store, at some start or reload (`server_changes.rotate`)."""
+    acks: str = ""
+    """The version of consumers' reply subjects (`layout.AckVersions`)."""
 
     @classmethod
     def of(
@@ -117,7 +121,10 @@ class Scenario:
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")
         scenario = replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario
-        # Numbers of their own, so that a seed is otherwise what it was before stores were encrypted.
+        # Numbers of their own, so that a seed is otherwise what it was before there was this, or stores were encrypted.
+        rng = Random(f"acks {seed}")
+        if rng.random() < 1 / SECOND_ACKS and "upgrades" not in workloads:  # servers before it do not know the flag
+            scenario = replace(scenario, acks=rng.choice(["v2", "mixed"]))
         rng = Random(f"encryption {seed}")
         if rng.random() >= 1 / ENCRYPTED:
             return scenario

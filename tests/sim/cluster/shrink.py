@@ -49,7 +49,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     for workload in scenario.workloads if len(scenario.workloads) > 1 else ():
         yield replace(scenario, workloads=tuple(other for other in scenario.workloads if other != workload))
     plain = {"layout": "three", "skew": 0.0, "processor": 1.0, "disk": 1 << 30, "small": False, "rotates": False}
-    plain |= {} if scenario.rotates else {"cipher": ""}
+    plain |= {"acks": ""} | ({} if scenario.rotates else {"cipher": ""})
     for name, value in plain.items():
         if getattr(scenario, name) != value:
             yield replace(scenario, **{name: value})  # type: ignore[arg-type]

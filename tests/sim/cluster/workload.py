@@ -309,6 +309,10 @@ async def together(*parts: Coroutine[Any, Any, None]) -> None:
             group.create_task(part)
 
 
+ACK_TOKENS = 9
+"""Of an ack subject of version 1."""
+
+
 class Delivered(NamedTuple):
     """Contents of a message's ack subject."""
 
@@ -320,6 +324,7 @@ class Delivered(NamedTuple):
     @classmethod
     def of(cls, msg: Msg) -> Delivered:
         tokens = msg.reply.split(".")
+        tokens = tokens[2:] if len(tokens) > ACK_TOKENS else tokens  # version 2 has a domain and an account before
         return cls(int(tokens[4]), int(tokens[5]), int(tokens[6]), int(tokens[8]))
 
 
