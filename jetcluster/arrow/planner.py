@@ -140,6 +140,11 @@ def starting_offset(place: Place, state: StreamState, *, fail: bool) -> Offset:
     if isinstance(value, int) and value < EARLIEST:
         return Offset(_before_end(value, state), state.created)
     given = Offset(int(value["seq"]), str(value.get("created", ""))) if isinstance(value, Mapping) else Offset(value)
+    if given.seq > end_of(state) and not given.created and fail:
+        raise DataLossError(
+            f"{state.name} ends at {state.last}, startingOffsets says {given.seq}. failOnDataLoss=false begins at its "
+            "end"
+        )
     return Offset(check_start(given, state, fail=fail), state.created)
 
 

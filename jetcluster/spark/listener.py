@@ -109,10 +109,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_SECONDS
 
     def do_GET(self) -> None:
-        if self.path.split("?")[0] != "/metrics":
+        path, _, query = self.path.partition("?")
+        if path == "/metrics":
+            self._answer(200, self.server.metrics.text())
+        elif path == "/tasks" and query.startswith("reader="):
+            self._answer(200, json.dumps(self.server.metrics.reader(query.removeprefix("reader="))))
+        else:
             self._answer(404, "there is /metrics\n")
-            return
-        self._answer(200, self.server.metrics.text())
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")

@@ -2,7 +2,7 @@
 
 Spark 4.3 takes no custom metrics from a Python source: `SourceProgress.metrics` stays empty. What the source knows on
 the driver is in the offsets of its progress (`latestOffset`, spark/source.py); what a task knows, it tells by itself
-(spark/task_report.py).
+(spark/task_report.py), and the source asks for it, for the progress of its query.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from jetcluster.spark.task_counts import TaskCounts, report_of
+
 MAX_QUERIES: Final = 200
 """Queries that are shown; a further one takes the place of the one that was silent longest."""
-MAX_SERIES: Final = 1000
-"""Pairs of stream and server of which answers are counted, and as many streams; further ones count as "other"."""
+MAX_READERS: Final = 200
+"""Runs of streaming queries whose tasks are counted by themselves; a further one takes the place of the one whose tasks
+were silent longest."""
 PREFIX: Final = "jetcluster_spark_"
-OTHER: Final = "other"
-
 _HELP: Final = {
     "behind_messages": ("gauge", "Sequences behind the end of the last micro-batch when it was planned"),
     "behind_seconds": ("gauge", "Age of the oldest message behind that end when it was planned; 0 for none"),
@@ -53,9 +54,9 @@ class SourceMetrics:
         """By query, the one that told something last at the end."""
         self._rows: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
-        self._answers: Counter[tuple[str, str]] = Counter()
-        self._retries: Counter[str] = Counter()
-        self._task_rows: Counter[str] = Counter()
+        self._tasks = TaskCounts()
+        self._readers: dict[str, TaskCounts] = {}
+        """By run of a query, the one whose tasks told something last at the end."""
 
     def progress(self, found: Mapping[str, Any], now: float) -> None:
         """Takes a StreamingQueryProgress as its JSON has it. `now` is Unix time. Sources of other kinds count as rows
@@ -95,22 +96,21 @@ class SourceMetrics:
 
     def task(self, report: bytes) -> None:
         """Takes the report of a task. Raises ValueError for bytes that are none."""
-        found = json.loads(report)
-        try:
-            stream, retries, rows = str(found["stream"])[:255], int(found["retries"]), int(found["rows"])
-            answers = {str(server)[:255]: int(count) for server, count in found["answers"].items()}
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no report of a task: {report[:80]!r}") from error
-        if min(retries, rows, *answers.values()) < 0:
-            raise ValueError(f"a report with negative counts: {report[:80]!r}")
+        found = report_of(report)
         with self._lock:
-            if stream not in self._task_rows and len(self._task_rows) >= MAX_SERIES:
-                stream = OTHER
-            self._task_rows[stream] += rows
-            self._retries[stream] += retries
-            for server, count in answers.items():
-                known = (stream, server) in self._answers or len(self._answers) < MAX_SERIES
-                self._answers[(stream, server) if known else (OTHER, OTHER)] += count
+            self._tasks.add(found)
+            if found.reader:
+                counts = self._readers.pop(found.reader, None) or TaskCounts()
+                self._readers[found.reader] = counts
+                counts.add(found)
+                while len(self._readers) > MAX_READERS:
+                    del self._readers[next(iter(self._readers))]
+
+    def reader(self, name: str) -> dict[str, Any]:
+        """Returns answers by server, and retries, of each stream, as the tasks of one run of a query have told."""
+        with self._lock:
+            counts = self._readers.get(name)
+            return {} if counts is None else counts.by_stream()
 
     def text(self) -> str:
         """Returns all samples in Prometheus' text format (version 0.0.4)."""
@@ -127,11 +127,11 @@ class SourceMetrics:
             yield from samples
         for outcome in ("failed", "stopped"):
             yield Sample("queries_ended_total", (("outcome", outcome),), self._ended[outcome])
-        for (stream, server), count in self._answers.items():
+        for (stream, server), count in self._tasks.answers.items():
             yield Sample("task_answers_total", (("stream", stream), ("server", server)), count)
-        for stream, count in self._task_rows.items():
+        for stream, count in self._tasks.rows.items():
             yield Sample("task_rows_total", (("stream", stream),), count)
-            yield Sample("task_retries_total", (("stream", stream),), self._retries[stream])
+            yield Sample("task_retries_total", (("stream", stream),), self._tasks.retries[stream])
 
     def _forget(self, query: str) -> None:
         self._queries.pop(query, None)

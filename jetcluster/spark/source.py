@@ -8,9 +8,10 @@ range again. The server keeps no state for a query, as Direct Gets have none; so
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -28,6 +29,7 @@ from jetcluster.arrow.options import SourceOptions
 from jetcluster.arrow.resolve import Extent
 from jetcluster.client.stream_state import StreamState
 from jetcluster.model.times import SECOND
+from jetcluster.spark import task_report
 from jetcluster.spark.options import check_streaming
 from jetcluster.spark.pushdown import Pushdown, narrowed
 from jetcluster.spark.sentence import SentenceFirst
@@ -35,13 +37,18 @@ from jetcluster.spark.sentence import SentenceFirst
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
+NO_COUNTS: Final[dict[str, Any]] = {"answers": {}, "retries": 0}
+"""The counts of tasks in a progress before any has told its own."""
+
 
 class TaskPartition(InputPartition):
     """One task of the plan. For an empty plan, Spark creates a partition of its own without a task."""
 
-    def __init__(self, task: planner.Task) -> None:
+    def __init__(self, task: planner.Task, reader: str = "") -> None:
+        """`reader`: the run of a streaming query, for the report of the task."""
         super().__init__(None)
         self.task = task
+        self.reader = reader
 
 
 def _read(partition: InputPartition, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
@@ -50,7 +57,6 @@ def _read(partition: InputPartition, options: SourceOptions, names: Sequence[str
     from jetcluster.arrow.bucket import BucketColumns
     from jetcluster.arrow.link import Link
     from jetcluster.arrow.read_task import read_task
-    from jetcluster.spark import task_report
 
     task, rows = partition.task, 0
     keyed = BucketColumns(names) if options.bucket else None
@@ -59,7 +65,8 @@ def _read(partition: InputPartition, options: SourceOptions, names: Sequence[str
             rows += batch.num_rows
             yield keyed.convert(batch) if keyed else batch
     if options.metrics_url:
-        task_report.send(options.metrics_url, task.target.stream, rows, link.answers, link.retries)
+        told = (task.target.stream, rows, link.answers, link.retries)
+        task_report.send(options.metrics_url, *told, partition.reader)
 
 
 class BatchReader(DataSourceReader):
@@ -123,6 +130,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Monotonic time of the last micro-batch; None before the first."""
         self._planned: Offsets = {}
         """The end of the last micro-batch that was planned."""
+        self._name = os.urandom(9).hex()
+        """The run of the query, by which its tasks are counted."""
 
     @SentenceFirst()
     def initialOffset(self) -> dict[str, Any]:
@@ -175,11 +184,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark shows it in the query's progress, and asks right after `latestOffset`. A Python source has no other
         place for its metrics, so the offsets also say how far the planned micro-batch ends behind the stream's end."""
         report: dict[str, Any] = {}
+        url = self._options.metrics_url
+        told = task_report.counts(url, self._name) if url else {}
         for name, left in sorted(resolve.remainders(self._options, self._planned).items()):
             age = 0.0 if left.oldest is None else max(time.time() - left.oldest / SECOND, 0.0)
             report[name] = {
                 "seq": planner.end_of(left.state), "created": left.state.created,
                 "behind_messages": left.messages, "behind_seconds": round(age, 3),
+                **(told.get(name, NO_COUNTS) if url else {}),
             }  # fmt: skip
         return report
 
@@ -192,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @SentenceFirst()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = resolve.range_between(self._options, offset_json.from_json(start), offset_json.from_json(end))
-        return [TaskPartition(task) for task in found]
+        return [TaskPartition(task, self._name) for task in found]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(partition, self._options, self._names)

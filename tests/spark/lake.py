@@ -14,6 +14,8 @@ import duckdb
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 
 class Lake:
@@ -40,6 +42,15 @@ class Lake:
         found = [with_duckdb(files, columns) for files in (delta, iceberg)]
         found += [with_pyarrow(files, columns) for files in (delta, iceberg)]
         assert found[0] == found[1] == found[2] == found[3]
+        return found[0]
+
+    def by_libraries(self, *columns: str) -> list[tuple[Any, ...]]:
+        """The rows of the Delta table by deltalake and pyarrow, sorted; those of the Iceberg table by pyiceberg must be
+        the same."""
+        delta = DeltaTable(str(self.delta)).to_pyarrow_table(columns=list(columns))
+        iceberg = load_catalog("jetcluster", **self.catalog).load_table("db.t").scan(selected_fields=columns).to_arrow()
+        found = [_sorted(table.select(columns)) for table in (delta, iceberg)]
+        assert found[0] == found[1]
         return found[0]
 
     def delta_files(self, *, dead: bool = False) -> list[str]:

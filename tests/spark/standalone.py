@@ -102,6 +102,14 @@ class Standalone:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
 
+    def worker_of(self, log: str, executor: str) -> str:
+        """The worker that has an executor, by the log of its application."""
+        found = re.search(r"app ID (app-\S+)", log)
+        assert found is not None, log[-3000:]
+        launched = f"launch executor {found[1]}/{executor} "
+        workers = [name for name in self._running if name != "Master"]
+        return next(name for name in workers if launched in (self.folder / f"{name}.log").read_text(errors="replace"))
+
     def close(self) -> None:
         for name in list(self._running):
             self.kill(name)
@@ -158,8 +166,8 @@ class SubmittedJob:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def says(self, pattern: str) -> None:
-        """Waits until its progress has the pattern."""
+    def says(self, pattern: str) -> re.Match[str]:
+        """Waits until its log has the pattern."""
 
         def said() -> bool:
             found = re.search(pattern, self.log())
@@ -167,6 +175,9 @@ class SubmittedJob:
             return found is not None
 
         until(said, JOB_SECONDS, pattern)
+        match = re.search(pattern, self.log())
+        assert match is not None
+        return match
 
     def ends(self) -> tuple[int, dict[str, Any]]:
         """(exit code, result) of the job; {} for a job that gives none."""

@@ -174,22 +174,3 @@ def test_what_was_removed_before_it_landed_is_reported(
     assert code == 4, text
     run(spark, servers, "lakehouse", *words, "--allow-loss")
     assert [row[0] for row in lake.rows("seq")] == [*range(1, 21), *range(31, 41)]
-
-
-def test_duckdb_reads_both_formats_itself(spark: Any, connection: Connection, servers: str, tmp_path: Path) -> None:
-    """By its own extensions, where they are installed: pip install duckdb-ext-{delta,iceberg,avro}."""
-    extensions, duckdb = pytest.importorskip("duckdb_ext"), pytest.importorskip("duckdb")
-    (top,) = Path(extensions.__file__).parent.glob("extensions/*/*")
-    create(connection, "LAKEDUCK")
-    fill(connection, orders("LAKEDUCK", 30))
-    lake = Lake(tmp_path / "lake")
-    words = ["--stream", "LAKEDUCK", *lake.words, "--format", "json", "--max-per-batch", "20"]
-    run(spark, servers, "lakehouse", *words)
-    fill(connection, [("lakeduck.1", order(31, tags=["a"]))])
-    run(spark, servers, "lakehouse", *words)
-    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as engine:
-        for name in ("avro", "delta", "iceberg"):
-            engine.execute(f"load '{top}/{name}.duckdb_extension'")
-        for table in (f"delta_scan('{lake.delta}')", f"iceberg_scan('{lake.iceberg_metadata_location()}')"):
-            found = engine.execute(f"select _seq, id, price, tags from {table} order by _seq").fetchall()
-            assert found == [(n, n, n / 4, ["a"] if n == 31 else None) for n in range(1, 32)]

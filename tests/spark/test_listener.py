@@ -35,7 +35,13 @@ def test_a_query_is_behind_and_catches_up(
         finally:
             query.stop()
         offsets = [one.sources[0].latestOffset for one in query.recentProgress if one.numInputRows]
-        assert [json.loads(offset)["METERED"]["behind_messages"] for offset in offsets] == [600, 200, 0]
+        reports = [json.loads(offset)["METERED"] for offset in offsets]
+        assert [report["behind_messages"] for report in reports] == [600, 200, 0]
+        answers = [sum(report["answers"].values()) for report in reports]
+        assert answers[0] == 0 < answers[1] < answers[2], "of the micro-batches before"
+        assert [report["retries"] for report in reports] == [0, 0, 0]
+        metrics = [one.sources[0].metrics for one in query.recentProgress]
+        assert metrics and not any(metrics), "Spark has taken metrics of a Python source: tell ours there"
         until(lambda: 'queries_ended_total{outcome="stopped"} 1' in listener.text())
         with urllib.request.urlopen(listener.url.replace("/tasks", "/metrics"), timeout=10) as answer:
             text = answer.read().decode()

@@ -3,6 +3,7 @@ their own. Where a job is long enough, a worker is killed in its midst."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -36,6 +37,15 @@ pytestmark = [pytest.mark.thorough(shared=False), pytest.mark.timeout(1200)]
 
 COUNT = 3000
 ARCHIVE = "s3://jobs/archive"
+STRUCK = {
+    "reading": (r"Starting task \d+\.0 in stage 0\.0 .*?executor (\d+),", r"Starting task \d+\.[1-9] in stage 0\.0"),
+    "rows in memory": (r"Finished task \d+\.0 in stage 0\.0 .*executor (\d+)\)", "No more replicas available for rdd_"),
+    "shuffled rows": (
+        r"Starting task \d+\.0 in stage [1-9].*?executor (\d+),",
+        r"Starting task \d+\.[1-9] in stage [1-9]",
+    ),
+}
+"""What dies with a worker -> Spark's word of the executor that has it, and its word of the loss, or of another try."""
 
 
 @pytest.fixture(scope="module")
@@ -77,21 +87,26 @@ def source(servers: str) -> list[Stored]:
         return contents(connection, "SUBMITTED")
 
 
-def outcome(site: Standalone, *words: str, dies_at: str = "") -> tuple[int, dict[str, Any]]:
-    """(exit code, result) of a job during which a worker dies, when its progress has the pattern."""
+def outcome(site: Standalone, *words: str, dies_at: str = "", struck: str = "") -> tuple[int, dict[str, Any]]:
+    """(exit code, result) of a job during which a worker dies: when its progress has the pattern, or with something of
+    `STRUCK`, and then Spark has to say that it is lost."""
     job = site.job(*words)
+    at, lost = STRUCK[struck] if struck else (dies_at, "")
     try:
-        if dies_at:
-            job.says(dies_at)
-            site.kill("w1")
-            site.start_worker("w1", 1)
-        return job.ends()
+        if at:
+            match = job.says(at)
+            worker = site.worker_of(job.log(), match[1]) if struck else "w1"
+            site.kill(worker)
+            site.start_worker(worker, 1)
+        found = job.ends()
+        assert re.search(lost, job.log()), f"{worker} died, and nothing was lost: {job.log()[-3000:]}"
+        return found
     finally:
         job.kill()
 
 
-def done(site: Standalone, *words: str, dies_at: str = "") -> dict[str, Any]:
-    code, fields = outcome(site, *words, dies_at=dies_at)
+def done(site: Standalone, *words: str, **dies: str) -> dict[str, Any]:
+    code, fields = outcome(site, *words, **dies)
     assert (code, fields.get("ok")) == (0, True), (site.driver / "job.log").read_text()[-3000:]
     return fields
 
@@ -150,19 +165,29 @@ def test_restore_that_publishes(site: Standalone, servers: str, source: list[Sto
         assert [m.data for m in found if m.subject == subject] == [m.data for m in source if m.subject == subject]
 
 
-def test_snapshot(site: Standalone, servers: str) -> None:
+@pytest.fixture(scope="module")
+def snapped(servers: str) -> None:
+    """The bucket SNAPPED."""
     with Connection(servers.split(",")) as connection:
         create(connection, "KV_SNAPPED", subjects=["$KV.SNAPPED.>"], max_msgs_per_subject=2)
         fill(connection, [(f"$KV.SNAPPED.k{n % 800}", b"%d" % n) for n in range(1000)])
-    words = ["snapshot", "--server", servers, "--bucket", "SNAPPED", "--as-of-seq", "900", "--out"]
-    fields = done(site, *words, "s3://jobs/snapshot", dies_at="Registered executor .* with ID 1")
+
+
+@pytest.mark.parametrize("struck", ["reading", "rows in memory"])
+def test_snapshot(site: Standalone, servers: str, snapped: None, struck: str) -> None:
+    out = f"s3://jobs/{struck.replace(' ', '-')}"
+    words = ["snapshot", "--server", servers, "--bucket", "SNAPPED", "--as-of-seq", "900", "--out", out]
+    fields = done(site, *words, struck=struck)
     assert (fields["present"], fields["complete"]) == (800, True)
-    storage = open_archive("s3://jobs/snapshot")
+    storage = open_archive(out)
     rows = [row for file in storage.list("") for row in pq.read_table(storage.open(file.path)).to_pylist()]
     assert sorted((row["key"], row["value"]) for row in rows) == sorted(
         (f"k{n}", b"%d" % (n + 800 if n < 100 else n)) for n in range(800)
     )
-    code, _ = outcome(site, *words, "snapshot")
+
+
+def test_a_snapshot_in_a_folder_that_workers_do_not_share(site: Standalone, servers: str, snapped: None) -> None:
+    code, _ = outcome(site, "snapshot", "--server", servers, "--bucket", "SNAPPED", "--out", "snapshot")
     log = (site.driver / "job.log").read_text()
     assert (code, f"tasks wrote 800 rows and {site.driver}/snapshot has 0 of them" in log) == (4, True), log
 
@@ -174,7 +199,7 @@ def test_verify(site: Standalone) -> None:
     for name, events in {"clean + good": clean(), "lost": PLANTED["the last ack lost"][0](clean())}.items():
         write(histories / f"{name}.jsonl", events)
     words = ["verify", "--history", "histories", "--out", "s3://jobs/findings"]
-    code, fields = outcome(site, *words, dies_at="Registered executor .* with ID 1")
+    code, fields = outcome(site, *words, struck="shuffled rows")
     assert (code, list(fields["broken"]), fields["histories"]) == (1, ["lost"], 2), fields
     storage = open_archive("s3://jobs/findings")
     rows = [row for file in storage.list("") for row in pq.read_table(storage.open(file.path)).to_pylist()]

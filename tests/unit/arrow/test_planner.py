@@ -42,6 +42,10 @@ def test_where_reading_begins_and_ends() -> None:
     assert planner.ending_offset(999, stream, fail=False) == 101
     with pytest.raises(DataLossError, match="S ends at 100, endingOffsets says 999"):
         planner.ending_offset(999, stream, fail=True)
+    assert planner.starting_offset(101, stream, fail=True) == planner.starting_offset(999, stream, fail=False)
+    for place in (102, {"S": 102}, {"S": {"seq": 102}}):
+        with pytest.raises(DataLossError, match="S ends at 100, startingOffsets says 102"):
+            planner.starting_offset(place, stream, fail=True)
     empty = state(0, 0)
     assert (
         planner.starting_offset(EARLIEST, empty, fail=True).seq == planner.ending_offset(LATEST, empty, fail=True) == 1

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'jetcluster[spark]'")
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.listener import QueryIdleEvent, QueryTerminatedEvent
 
 from jetcluster.arrow.planner import RangeTask
@@ -74,6 +75,22 @@ def test_a_task_says_whom_it_asked_and_how_often(listener: MetricsListener) -> N
     text = fetched(listener)[1]
     assert 'task_rows_total{stream="S"} 30' in text and 'task_retries_total{stream="S"} 1' in text
     assert 'task_answers_total{stream="S",server="n1"} 3' in text
+
+
+def test_a_querys_progress_has_what_its_own_tasks_told(listener: MetricsListener) -> None:
+    with StreamPeer(store_of(numbered(30)), replicas=[None, store_of(numbered(30))]) as peer:
+        options = options_for(peer, metricsUrl=listener.url, fetchBatch=10)
+        mine, other = (StreamReader(options, ["seq"], None) for _ in range(2))
+        start: dict[str, Any] = {"S": {"seq": 1, "created": CREATED}}
+        end = mine.latestOffset(start, ReadAllAvailable())
+        before = mine.reportLatestOffset()
+        for partition in mine.partitions(start, end):
+            list(mine.read(partition))
+        after, foreign = mine.reportLatestOffset(), other.reportLatestOffset()
+    assert before is not None and after is not None and foreign is not None
+    assert (before["S"]["answers"], before["S"]["retries"]) == (foreign["S"]["answers"], foreign["S"]["retries"])
+    assert (before["S"]["answers"], before["S"]["retries"]) == ({}, 0)
+    assert (after["S"]["answers"], after["S"]["retries"]) == ({"n1": 3}, 1)
 
 
 def test_what_is_no_report_is_refused(listener: MetricsListener) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.spark import metrics
+from jetcluster.spark import metrics, task_counts
 from jetcluster.spark.metrics import SourceMetrics
 
 
@@ -72,6 +72,16 @@ def test_tasks_in_numbers() -> None:
     }  # fmt: skip
 
 
+def test_tasks_of_one_run_of_a_query() -> None:
+    found = SourceMetrics()
+    for reader, answers in (("r1", {"n1": 3}), ("r1", {"n2": 2, "n1": 1}), ("r2", {"n1": 9}), ("", {"n3": 1})):
+        told = {"stream": "S", "rows": 1, "answers": answers, "retries": 2, "reader": reader}
+        found.task(json.dumps(told).encode())
+    assert found.reader("r1") == {"S": {"answers": {"n1": 4, "n2": 2}, "retries": 4}}
+    assert found.reader("r2") == {"S": {"answers": {"n1": 9}, "retries": 2}}
+    assert found.reader("") == found.reader("r3") == {}
+
+
 @pytest.mark.parametrize(
     "report",
     [b"", b"x", b"[]", b"7", b'{"stream": "S"}', b'{"stream": "S", "rows": 1, "retries": 0, "answers": []}',
@@ -88,12 +98,14 @@ def test_what_is_no_report_changes_nothing(report: bytes) -> None:
 
 def test_what_grows_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MAX_QUERIES", 3)
-    monkeypatch.setattr(metrics, "MAX_SERIES", 3)
+    monkeypatch.setattr(metrics, "MAX_READERS", 3)
+    monkeypatch.setattr(task_counts, "MAX_SERIES", 3)
     found = SourceMetrics()
     for n in range(5):
         found.progress(progress(query=f"q{n}", name=None), 1.0)
         found.progress(progress(query="q0", name=None), 1.0)
-        found.task(b'{"stream": "S%d", "rows": 1, "retries": 0, "answers": {"n%d": 1}}' % (n, n))
+        found.task(b'{"stream": "S%d", "rows": 1, "retries": 0, "answers": {"n%d": 1}, "reader": "r%d"}' % (n, n, n))
+    assert [bool(found.reader(f"r{n}")) for n in range(5)] == [False, False, True, True, True]
     assert {line.split('"')[1] for line in lines(found) if line.startswith("batch{")} == {"q0", "q3", "q4"}
     assert 'task_answers_total{stream="other",server="other"} 2' in lines(found)
     assert 'task_rows_total{stream="other"} 2' in lines(found)

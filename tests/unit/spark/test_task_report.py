@@ -3,14 +3,22 @@ from __future__ import annotations
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import pytest
+
 from jetcluster.spark import task_report
 from jetcluster.spark.metrics import SourceMetrics
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """Takes a report, and answers with an error."""
+    """Takes a report, and answers with an error; what it is asked for it answers with `said`."""
 
     taken: list[bytes]
+    said = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.said)
 
     def do_POST(self) -> None:
         self.taken.append(self.rfile.read(int(self.headers["Content-Length"])))
@@ -33,3 +41,15 @@ def test_a_listener_that_refuses_or_is_gone_fails_no_task() -> None:
     found = SourceMetrics()
     found.task(report)
     assert 'task_rows_total{stream="S"} 7' in found.text(), "and it is what a listener reads"
+
+
+@pytest.mark.parametrize("said", [b"", b"x", b"[]", b"7", b'{"S": 7}', b'{"S": {"answers": {}}}', b'{"S": null}'])
+def test_whoever_does_not_tell_counts_fails_no_query(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Refusing, "said", said)
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        url = f"http://127.0.0.1:{server.server_port}/tasks"
+        thread = threading.Thread(target=server.handle_request, daemon=True)
+        thread.start()
+        assert task_report.counts(url, "r") == {}
+        thread.join(20)
+    assert task_report.counts(url, "r") == {}
