@@ -11,7 +11,9 @@ from jetcluster.api import dispatch, restore
 from jetcluster.api.request import Request
 from jetcluster.cluster.administration import Administration
 from jetcluster.consumer.state import archived, creation
+from jetcluster.mesh import identity
 from jetcluster.model import advisory
+from jetcluster.replica.reads.demands import Demands
 from jetcluster.stream.apply import restoring
 from jetcluster.stream.apply.guard import RetentionGuard
 from jetcluster.stream.apply.jobs import Jobs
@@ -20,18 +22,20 @@ from tests.sim.cluster.nemesis import Rage
 from tests.sim.cluster.run import Result, run_seed
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import found
-from tests.sim.cluster.workloads import archive_exam
+from tests.sim.cluster.workloads import archive_exam, visitor_exam, wait_exam
 
 pytestmark = pytest.mark.sim
 
 
-def examined(monkeypatch: pytest.MonkeyPatch, name: str, *parts: str, layout: str = "three") -> Result:
+def examined(
+    monkeypatch: pytest.MonkeyPatch, name: str, *parts: str, layout: str = "three", small: bool = False
+) -> Result:
     async def check(exam: Exam) -> None:
         await exam.examine([getattr(exam, part) for part in parts], len(parts))
 
     monkeypatch.setattr(found()[name], "check", check)
-    plan = replace(Scenario.of(1, (name,)), layout=layout, rage=Rage((), 0, 1.0, 1.0), pulse=False, again=False)
-    return run_seed(1, scenario=plan)
+    plan = replace(Scenario.of(1, (name,)), layout=layout, small=small, rage=Rage((), 0, 1.0, 1.0), pulse=False)
+    return run_seed(1, scenario=replace(plan, again=False))
 
 
 PARTS = {
@@ -44,13 +48,17 @@ PARTS = {
     "exam-overlaps": (
         "_purges", "_limits", "_interest", "_consumers", "_queues", "_resets", "_levels", "_unasked"
     ),
+    "exam-visitors": ("_greetings", "_infos", "_reports"),
+    "exam-waits": ("_sequences", "_unled", "_deleted", "_defaults"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", ["three", "five", "three and a plain one"])
+@pytest.mark.parametrize(
+    ("layout", "small"), [("three", False), ("three", True), ("five", True), ("three and a plain one", False)]
+)
 @pytest.mark.parametrize("name", PARTS)
-def test_each_part_is_passed(monkeypatch: pytest.MonkeyPatch, name: str, layout: str) -> None:
-    result = examined(monkeypatch, name, *PARTS[name], layout=layout)
+def test_each_part_is_passed(monkeypatch: pytest.MonkeyPatch, name: str, layout: str, small: bool) -> None:
+    result = examined(monkeypatch, name, *PARTS[name], layout=layout, small=small)
     assert result.failure == ""
     assert result.counts[f"{name}: examined"] == len(PARTS[name])
 
@@ -111,3 +119,20 @@ def test_a_purge_that_keeps_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 def test_a_consumer_that_is_set_back_too_far_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(creation, "check_reset", _nothing)
     assert "is not refused" in examined(monkeypatch, "exam-overlaps", "_resets").failure
+
+
+def test_reads_that_do_not_wait_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Demands, "_await_sequence", lambda demands, seq, go_on, request: go_on())
+    assert "exam-waits, sequences" in examined(monkeypatch, "exam-waits", "_sequences").failure
+
+
+def test_a_replica_that_takes_itself_for_proven_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait_exam, "LEASES", 0.0)
+    monkeypatch.setattr(Demands, "_prove", lambda demands, request, go_on: go_on())
+    assert "what must be of now" in examined(monkeypatch, "exam-waits", "_unled").failure
+
+
+def test_a_server_that_believes_any_signature_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "verify", lambda key, text, signature: True)
+    monkeypatch.setattr(visitor_exam, "VISITS", 99)
+    assert "ends by itself" in examined(monkeypatch, "exam-visitors", "_reports").failure
