@@ -42,7 +42,7 @@ PARTS = {
     "exam-archives": ("_damaged", "_unusual", "_given_up", "_overtaken", "_snapshots", "_silent"),
     "exam-servers": ("_unknown", "_meta", "_emptied", "_moves", "_leads", "_consumers"),
     "exam-permits": (
-        "_links", "_identities", "_pedantic", "_consumers", "_streams", "_archives", "_objects", "_flood"
+        "_links", "_identities", "_pedantic", "_consumers", "_streams", "_archives", "_objects", "_long", "_flood"
     ),
     "exam-kept": ("_refuses", "_gives_up", "_grows_old", "_timers", "_consumers"),
     "exam-overlaps": (
@@ -84,7 +84,7 @@ def test_a_server_that_is_emptied_without_room_elsewhere_is_noticed(monkeypatch:
     assert "SERVER.EVACUATE is not refused" in examined(monkeypatch, "exam-servers", "_emptied").failure
 
 
-@pytest.mark.parametrize("part", ["_consumers", "_streams", "_archives"])
+@pytest.mark.parametrize("part", ["_consumers", "_streams", "_archives", "_objects"])
 def test_a_server_that_publishes_for_anybody_is_noticed(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     monkeypatch.setattr(Request, "may_deliver_to", lambda request, subject: True)
     assert f"exam-permits, {part[1:]}" in examined(monkeypatch, "exam-permits", part).failure

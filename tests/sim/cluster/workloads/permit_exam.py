@@ -18,13 +18,22 @@ from tests.sim.cluster.workloads.archive_exam import BEGUN, CONSUMER, archive, c
 STREAM, NEW = "PERMITTED", "PERMITTEDB"
 BUCKET = "permitted"
 NOT_THERE, WRONG, NO_LETTERS, NO_TARGET, FAILED, NO_OBJECT = 10112, 10052, 10052, 10015, 10062, 11007
-PEDANTIC, IN_USE, OTHER_IDENTITY = 10157, 10013, 10225
+PEDANTIC, IN_USE, OTHER_IDENTITY, INVALID, BAD = 10157, 10013, 10225, 10025, 10003
 """Codes of errors."""
 MAY = '{ publish: { allow: ["$JS.API.>", "$JS.SNAPSHOT.>", "$OBJ.*", "may.>"] }, subscribe: [">"] }'
 USER = f"{{ user: few, password: few, permissions: {MAY} }}"
 ACCOUNT = "{ user: app, password: app },"
+EXPORTS, IMPORTS = 'exports: [ { service: "svc.*" }', "imports: ["
+CONFIG = (
+    (ACCOUNT, f"{ACCOUNT}\n      {USER},"),
+    (IMPORTS, f'exports: [ {{ service: "away.*" }} ]\n    {IMPORTS}'),
+    (EXPORTS, f'imports: [ {{ service: {{ account: OTHER, subject: "away.*" }} }} ]\n    {EXPORTS}'),
+)
+"""One more user, and subjects that lead into another account: what goes there, servers publish for clients that may."""
 FLOOD = 400
 """Requests that come at once."""
+PAYLOAD = 2 << 20
+"""Bytes of the largest message; of a request to the API there may be half as many."""
 ROOM = 100
 """Requests that may wait at a server."""
 SPREAD = 1.5
@@ -57,11 +66,13 @@ class PermitExam(Exam):
     def before(cls, deployment: Deployment, rng: Random) -> None:
         """One more user, and room for fewer requests."""
         for name, server in deployment.servers.items():
-            config = server.config.replace(ACCOUNT, f"{ACCOUNT}\n      {USER},")
-            deployment.servers[name] = dataclasses.replace(server, config=config, requests=ROOM)
+            config = server.config
+            for before, after in CONFIG:
+                config = config.replace(before, after)
+            deployment.servers[name] = dataclasses.replace(server, config=config, requests=ROOM, max_payload=PAYLOAD)
 
     async def check(self) -> None:
-        parts = [self._links, self._identities, self._pedantic]
+        parts = [self._links, self._identities, self._pedantic, self._long]
         if "system_account: SYS" in self.deployment.servers[self.members[0]].config:
             parts += [self._consumers, self._streams, self._archives, self._objects, self._flood]
         await self.examine(parts, 5)
@@ -100,17 +111,20 @@ class PermitExam(Exam):
         await session.flush()
         await asyncio.sleep(SPREAD)
         create, durable = f"CONSUMER.CREATE.{STREAM}", f"CONSUMER.DURABLE.CREATE.{STREAM}"
-        letters = {"dead_letter": {"subject": "{stream}.letters"}, "max_deliver": 1}
-        meant = {"metadata": {"jetcluster.dead_letter.subject": "{consumer}.letters"}, "max_deliver": 1}
+        letters = {"dead_letter": {"subject": "away.{stream}"}, "max_deliver": 1}
+        meant = {"metadata": {"jetcluster.dead_letter.subject": "away.{consumer}"}, "max_deliver": 1}
         await self._codes(
             few,
             (f"{create}.push", own(deliver_subject="$KV.else.x", ack_policy="none"), NOT_THERE),
             (create, own(deliver_subject="$JS.EVENT.x", ack_policy="none"), NOT_THERE),
-            (f"{durable}.push", own(durable_name="push", deliver_subject="$KV.else.y"), NOT_THERE),
+            (f"{durable}.push", own(durable_name="push", deliver_subject="away.y"), NOT_THERE),
             (f"{create}.letters", own(durable_name="letters", **letters), NO_LETTERS),
             (f"{create}.letters", own(**meant), NO_LETTERS),
             (f"{create}.push", own(deliver_subject="may.x", ack_policy="none"), 0),
             (f"{create}.letters", own(**letters | {"dead_letter": {"subject": "may.letters.{stream}"}}), 0),
+        )
+        await self._codes(
+            session, (f"{create}.for-others", own(**letters), 0), (f"CONSUMER.DELETE.{STREAM}.for-others", None, 0)
         )
         text = json.dumps(own(deliver_subject="$KV.else.x", ack_policy="none")).replace("$KV", "\\u0024KV").encode()
         answer = json.loads((await few.request(f"$JS.API.{create}.other", text)).payload)
@@ -178,10 +192,10 @@ class PermitExam(Exam):
         await session.js_publish(f"$OBJ.{BUCKET}.info.thing", json.dumps(meta).encode())
         await session.js_publish(f"$OBJ.{BUCKET}.chunks.u1", b"abc")
         few = await self._few()
-        got, other = self._listen(session, "may.>"), self._listen(session, "$KV.else.>")
+        got, other = self._listen(session, "may.>"), self._listen(await self.session("away", user="other"), "away.*")
         await session.flush()
         await asyncio.sleep(SPREAD)
-        for target, code in (("$KV.else.x", NO_OBJECT), ("may.x", 0)):
+        for target, code in (("$KV.else.x", NO_OBJECT), ("away.x", NO_OBJECT), ("may.x", 0)):
             body = json.dumps({"name": "thing", "action": "get", "deliver_subject": target}).encode()
             said = await few.request(f"$OBJ.{BUCKET}", body)
             answer = json.loads(said.payload) if said.payload else {}
@@ -256,7 +270,7 @@ class PermitExam(Exam):
         found: dict[str, Any] = json.loads(msg.payload).get("error", {})
         return found
 
-    # ---- what is said exactly, and too often
+    # ---- what is said exactly, too often and at too great length
 
     async def _pedantic(self, session: Session) -> None:
         """Who wants nothing corrected is refused where something would be; nobody else is."""
@@ -290,6 +304,21 @@ class PermitExam(Exam):
         self.equal("what changes is told", [json.loads(msg.payload)["paused"] for msg in told], [False])
         for name in (STREAM, NEW):
             await self.ask(session, f"STREAM.DELETE.{name}")
+
+    async def _long(self, session: Session) -> None:
+        """A request of more than a megabyte is refused, wherever it comes in; one that nobody knows as well."""
+        if any(server.max_payload < PAYLOAD for server in self.deployment.servers.values()):
+            return  # somebody has changed it
+        one = await self.session("long", self.rng.choice(self.deployment.members()))
+        for subject, text, code in (
+            ("STREAM.NAMES", json.dumps({"subject": "x" * (PAYLOAD // 2)}).encode(), INVALID),
+            (f"CONSUMER.CREATE.{STREAM}.x", b" " * (PAYLOAD - 4096), INVALID),
+            ("STREAM.LEADER.HIGHER.ANY", b"", BAD),
+            ("CONSUMER.PEER.ANY", b"", BAD),
+        ):
+            answer = json.loads((await one.request(f"$JS.API.{subject}", text)).payload)
+            self.equal(f"{subject} with {len(text)} bytes", answer["error"]["err_code"], code)
+        await one.close()
 
     async def _flood(self, session: Session) -> None:
         """More requests at once than a server takes: the oldest are dropped, and counted."""
