@@ -63,6 +63,8 @@ class Deployment:
         self.drifted: dict[tuple[str, int], int] = {}
         """(server, group) of replicas that were changed behind everybody's back, until they are as the others or
         gone, with the index up to which they were."""
+        self.emptying = ""
+        """Id of the server that an exam empties: no administrator puts it back into use meanwhile."""
         self.left_behind = False
         """A member of a stream is cut off until the stream has moved; with a second one that is, nothing would move."""
         self.put_back: set[str] = set()

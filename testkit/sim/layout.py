@@ -77,6 +77,8 @@ class Server:
     """Prefix of tags of which no two replicas of a stream may have the same."""
     max_payload: int = 0
     """Bytes; 0: as usual."""
+    requests: int = 0
+    """Requests of the API that may wait for their turn; 0: as usual."""
     rotated: bool = False
     """The key of its store is the second one, and the first is the one before it; where stores are encrypted."""
 
@@ -88,8 +90,9 @@ class Server:
         if self.jetstream:
             domain = f", domain: {self.domain}" if self.domain else ""
             sync = f', sync_interval: "{self.sync_interval:g}s"' if self.sync_interval else ""
+            most = f", request_queue_limit: {self.requests}" if self.requests else ""
             apart = f', unique_tag: "{self.unique_tag}"' if self.unique_tag else ""
-            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart}{self._key()} }}')
+            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart}{most}{self._key()} }}')
         if self.cluster:
             routes = ", ".join(f'"nats://{SECRET}:{SECRET}@{peer.ip}:{ROUTE_PORT}"' for peer in peers)
             lines.append(

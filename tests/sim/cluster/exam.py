@@ -45,17 +45,21 @@ class Exam(Workload):
         session = await self.session("exam")
         for part in self.rng.sample(parts, min(most, len(parts))):
             self.part = part.__name__.strip("_")
-            before = self._standing()
+            self._before = self._standing()
             try:
                 await part(session)
             except (*PASSING, Violation) as error:
                 now = self._standing()
-                if all(now.get(where, terms) == terms for where, terms in before.items()):
+                if all(now.get(where, terms) == terms for where, terms in self._before.items()):
                     raise Violation(f"{self.name}, {self.part}: {error}") from error
                 self.count("disturbed")
             else:
                 self.count("examined")
         await session.close()
+
+    def elects(self) -> None:
+        """From here on the part itself changes who leads: whatever goes wrong then counts."""
+        self._before.clear()
 
     async def until_all_lead(self) -> None:
         """Returns once no server has a reason to hand over: its wall clock is wrong, or was set right (the last time

@@ -215,7 +215,8 @@ def _drained(deployment: Deployment) -> list[str]:
     none, whatever it thinks itself: it may never hear of it, and whoever waits for it to be put back waits for ever."""
     found = [jetstream for machine in deployment.running if (jetstream := jetstream_of(machine)) is not None]
     nodes = [node for jetstream in found for node in jetstream.meta.machine.nodes.values()]
-    return sorted({node.peer for node in nodes if node.draining and not is_removed(deployment, node.peer)})
+    drained = {node.peer for node in nodes if node.draining and not is_removed(deployment, node.peer)}
+    return sorted(drained - {deployment.emptying})
 
 
 def _members(deployment: Deployment) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.exam import Exam
@@ -22,8 +22,10 @@ def plain(*subjects: str) -> list[Part]:
 
 class BatchExam(Exam):
     name = "exam-batches"
+    stream: ClassVar[str] = "B"
+    """The beginning of the names of its streams."""
     judges = (Exact,)
-    promises = (
+    promises: ClassVar[tuple[str, ...]] = (
         "a message of an atomic batch is checked as if those before it were stored; the first error refuses all",
         "a fast-ingest batch stores what is not refused and tells the rest, or ends with the first that is refused",
     )
@@ -39,7 +41,7 @@ class BatchExam(Exam):
     async def _stream(self, session: Session, **config: Any) -> tuple[str, str]:
         """A new one, and the first token of its subjects."""
         self.number += 1
-        name = f"B{self.number}"
+        name = f"{self.stream}{self.number}"
         own = {"subjects": [f"{name}.>"], "num_replicas": self.rng.choice([1, 3]), "allow_atomic": True}
         own |= {"storage": self.rng.choice(["file", "file", "memory"])}
         await self.create(session, name, **(own | config))

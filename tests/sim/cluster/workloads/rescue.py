@@ -18,6 +18,8 @@ STREAM = "SAVED"
 COPIES = 3
 MAJORITY = 3
 """The majority of five servers."""
+STUCK = 20.0
+"""Seconds after which those that are left know that nobody leads."""
 REFUSED = 10224
 """Error code of a rescue that is not due."""
 
@@ -62,6 +64,11 @@ class MetaRescue(Workload):
         self.admin = await self.session("survivors", *left)
         await self._write()
         before = len(self.log.acked)
+        for quorum in (1, len(left) + 1):  # two could lead at once; so many are not left
+            self.equal(f"for {quorum} of {len(left)}", await self._rescue(left, quorum), REFUSED)
+        await asyncio.sleep(STUCK if before % 2 else 0.0)
+        for quorum in (1, len(left) + 1):
+            self.equal(f"for {quorum} of {len(left)} that are stuck", await self._rescue(left, quorum), REFUSED)
 
         async def rescued() -> bool:
             return await self._rescue(left) == 0

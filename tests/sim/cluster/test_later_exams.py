@@ -1,0 +1,138 @@
+"""Exams of archives, servers, permissions, guards and of what overlaps are passed, and notice a mistake."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jetcluster.api import dispatch, restore
+from jetcluster.api.request import Request
+from jetcluster.cluster.administration import Administration
+from jetcluster.consumer.state import archived, creation
+from jetcluster.mesh import identity
+from jetcluster.model import advisory
+from jetcluster.replica.reads.demands import Demands
+from jetcluster.stream.apply import restoring
+from jetcluster.stream.apply.guard import RetentionGuard
+from jetcluster.stream.apply.jobs import Jobs
+from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.nemesis import Rage
+from tests.sim.cluster.run import Result, run_seed
+from tests.sim.cluster.scenario import Scenario
+from tests.sim.cluster.workload import found
+from tests.sim.cluster.workloads import archive_exam, visitor_exam, wait_exam
+
+pytestmark = pytest.mark.sim
+
+
+def examined(
+    monkeypatch: pytest.MonkeyPatch, name: str, *parts: str, layout: str = "three", small: bool = False
+) -> Result:
+    async def check(exam: Exam) -> None:
+        await exam.examine([getattr(exam, part) for part in parts], len(parts))
+
+    monkeypatch.setattr(found()[name], "check", check)
+    plan = replace(Scenario.of(1, (name,)), layout=layout, small=small, rage=Rage((), 0, 1.0, 1.0), pulse=False)
+    return run_seed(1, scenario=replace(plan, again=False))
+
+
+PARTS = {
+    "exam-archives": ("_damaged", "_unusual", "_given_up", "_overtaken", "_snapshots", "_silent"),
+    "exam-servers": ("_unknown", "_meta", "_emptied", "_moves", "_leads", "_consumers"),
+    "exam-permits": (
+        "_links", "_identities", "_pedantic", "_consumers", "_streams", "_archives", "_objects", "_long", "_flood"
+    ),
+    "exam-kept": ("_refuses", "_gives_up", "_grows_old", "_timers", "_consumers"),
+    "exam-overlaps": (
+        "_purges", "_limits", "_interest", "_consumers", "_queues", "_resets", "_levels", "_unasked"
+    ),
+    "exam-visitors": ("_greetings", "_infos", "_reports"),
+    "exam-waits": ("_sequences", "_unled", "_deleted", "_defaults"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layout", "small"), [("three", False), ("three", True), ("five", True), ("three and a plain one", False)]
+)
+@pytest.mark.parametrize("name", PARTS)
+def test_each_part_is_passed(monkeypatch: pytest.MonkeyPatch, name: str, layout: str, small: bool) -> None:
+    result = examined(monkeypatch, name, *PARTS[name], layout=layout, small=small)
+    assert result.failure == ""
+    assert result.counts[f"{name}: examined"] == len(PARTS[name])
+
+
+def _nothing(*arguments: Any) -> None:
+    return None
+
+
+def test_an_archive_with_too_much_in_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = [found for found in archive_exam.damaged() if "thousand" in found[0]]
+    monkeypatch.setattr(archive_exam, "damaged", lambda: one)
+    monkeypatch.setattr(restore, "MAX_IGNORED_ENTRIES", 1 << 30)
+    assert "a thousand things of no stream: 0, not 10062" in examined(monkeypatch, "exam-archives", "_damaged").failure
+
+
+def test_a_restored_stream_that_begins_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoring, "skip_to", _nothing)
+    assert "exam-archives, unusual" in examined(monkeypatch, "exam-archives", "_unusual").failure
+
+
+def test_a_server_that_is_emptied_without_room_elsewhere_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Administration, "_check_places", _nothing)
+    assert "SERVER.EVACUATE is not refused" in examined(monkeypatch, "exam-servers", "_emptied").failure
+
+
+@pytest.mark.parametrize("part", ["_consumers", "_streams", "_archives", "_objects"])
+def test_a_server_that_publishes_for_anybody_is_noticed(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    monkeypatch.setattr(Request, "may_deliver_to", lambda request, subject: True)
+    assert f"exam-permits, {part[1:]}" in examined(monkeypatch, "exam-permits", part).failure
+
+
+def test_requests_that_are_dropped_in_silence_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = advisory.api_limit_reached
+    monkeypatch.setattr(dispatch, "api_limit_reached", lambda server, domain, dropped: event(server, domain, 1))
+    assert "answered or dropped" in examined(monkeypatch, "exam-permits", "_flood").failure
+
+
+def test_a_guard_that_refuses_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RetentionGuard, "refusal", _nothing)
+    assert "exam-kept, refuses" in examined(monkeypatch, "exam-kept", "_refuses").failure
+
+
+def test_letters_and_timers_that_an_archive_loses_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoring, "_note", _nothing)
+    assert "exam-kept, timers: in time" in examined(monkeypatch, "exam-kept", "_timers").failure
+    monkeypatch.setattr(archived, "_kept_letters", lambda state: {})
+    assert "all letters are sent" in examined(monkeypatch, "exam-kept", "_consumers").failure
+
+
+def test_a_purge_that_keeps_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    purge = Jobs.purge
+    monkeypatch.setattr(
+        Jobs, "purge", lambda jobs, index, subject, seq, keep, **more: purge(jobs, index, subject, seq, 0, **more)
+    )
+    assert "exam-overlaps, purges" in examined(monkeypatch, "exam-overlaps", "_purges").failure
+
+
+def test_a_consumer_that_is_set_back_too_far_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creation, "check_reset", _nothing)
+    assert "is not refused" in examined(monkeypatch, "exam-overlaps", "_resets").failure
+
+
+def test_reads_that_do_not_wait_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Demands, "_await_sequence", lambda demands, seq, go_on, request: go_on())
+    assert "exam-waits, sequences" in examined(monkeypatch, "exam-waits", "_sequences").failure
+
+
+def test_a_replica_that_takes_itself_for_proven_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait_exam, "LEASES", 0.0)
+    monkeypatch.setattr(Demands, "_prove", lambda demands, request, go_on: go_on())
+    assert "what must be of now" in examined(monkeypatch, "exam-waits", "_unled").failure
+
+
+def test_a_server_that_believes_any_signature_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "verify", lambda key, text, signature: True)
+    monkeypatch.setattr(visitor_exam, "VISITS", 99)
+    assert "ends by itself" in examined(monkeypatch, "exam-visitors", "_reports").failure
