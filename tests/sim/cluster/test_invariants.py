@@ -93,3 +93,20 @@ def test_what_is_gone_and_waits_for_an_ack_is_noticed(deployment: Deployment) ->
     stream.store.delete(1)
     with pytest.raises(Violation, match=r"\[1\] wait for an ack of c, and are not there"):
         invariants.look()
+
+
+def test_a_segment_that_is_kept_for_nobody_is_noticed(deployment: Deployment) -> None:
+    def journal(seq: int, first: int, complete: int = 3) -> SimpleNamespace:
+        return SimpleNamespace(
+            retention=SimpleNamespace(oldest=1), groups={7: SimpleNamespace(first_segment=lambda: first)}, seq=seq,
+            restatement=SimpleNamespace(complete=complete), newest_segment=3, failed=None,
+        )  # fmt: skip
+
+    look = attrgetter("_segments_go")(Invariants(deployment))
+    look("n1", journal(10, first=2))
+    look("n1", journal(20, first=1))
+    look("n1", journal(30, first=2, complete=1))
+    look("n1", journal(40, first=2))
+    look("n1", journal(42, first=2))
+    with pytest.raises(Violation, match="segment 1 is kept, of which nobody has anything"):
+        look("n1", journal(44, first=2))
