@@ -47,7 +47,7 @@ ALWAYS = (
         ("Flushes", "Installs"),
     ),
     Promise("what a leader reads has all that was committed before the read was asked for", "all", ("Rounds",)),
-    Promise("what waits for a connection or a valve goes on as soon as that lets it", "all", ("Lanes", "Valves")),
+    Promise("publishers wait at another server's valve no longer than it is closed", "all", ("Valves",)),
     Promise("no answer of the API contradicts itself", "all", ("answers.contradictions",)),
     Promise(
         "while a majority of a group's servers is well and connected, it commits again within 10 s, or 15 s on disks "

@@ -11,7 +11,7 @@ import pytest
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Session
-from tests.sim.cluster.invariants import Invariants, replicas
+from tests.sim.cluster.invariants import KEPT, Invariants, replicas
 
 pytestmark = pytest.mark.sim
 
@@ -96,17 +96,21 @@ def test_what_is_gone_and_waits_for_an_ack_is_noticed(deployment: Deployment) ->
 
 
 def test_a_segment_that_is_kept_for_nobody_is_noticed(deployment: Deployment) -> None:
-    def journal(seq: int, first: int, complete: int = 3) -> SimpleNamespace:
+    def journal(first: int, complete: int = 3) -> SimpleNamespace:
         return SimpleNamespace(
-            retention=SimpleNamespace(oldest=1), groups={7: SimpleNamespace(first_segment=lambda: first)}, seq=seq,
+            retention=SimpleNamespace(oldest=1), groups={7: SimpleNamespace(first_segment=lambda: first)},
             restatement=SimpleNamespace(complete=complete), newest_segment=3, failed=None,
         )  # fmt: skip
 
-    look = attrgetter("_segments_go")(Invariants(deployment))
-    look("n1", journal(10, first=2))
-    look("n1", journal(20, first=1))
-    look("n1", journal(30, first=2, complete=1))
-    look("n1", journal(40, first=2))
-    look("n1", journal(42, first=2))
-    with pytest.raises(Violation, match="segment 1 is kept, of which nobody has anything"):
-        look("n1", journal(44, first=2))
+    def look(*of: int, seconds: float = KEPT) -> None:
+        attrgetter("_segments_go")(invariants)(deployment.machines["n1"], journal(*of))
+        deployment.run(seconds)
+
+    invariants = Invariants(deployment)
+    look(2)
+    look(1)
+    look(2, 1)
+    look(2, seconds=KEPT - 1.0)
+    look(2)
+    with pytest.raises(Violation, match=r"segment 1 is kept for \d\.\d s, of which nobody has anything"):
+        look(2)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from testkit.sim.deployment import Deployment
-from tests.sim.cluster import installs, lanes, proofs, read_rounds
+from tests.sim.cluster import installs, proofs, read_rounds
 
 
 @contextmanager
 def watched(deployment: Deployment) -> Iterator[None]:
     """They look meanwhile."""
     with ExitStack() as stack:
-        for judge in (proofs, installs, lanes, read_rounds):
+        for judge in (proofs, installs, read_rounds):
             stack.enter_context(judge.watched(deployment))
         yield
