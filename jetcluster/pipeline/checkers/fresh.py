@@ -74,6 +74,9 @@ class Look(NamedTuple):
     """Seconds for which newer messages may be missing, as the server tells; infinity: it does not."""
     refused: str = ""
     """The status with which it was refused."""
+    unanswered: tuple[str, ...] = ()
+    """Texts that this connection had sent before, and nobody knows what came of them: their acks may have come to its
+    server, which counts them for its session."""
 
     @property
     def seen(self) -> int:
@@ -109,6 +112,11 @@ class FinalStream:
         self._of: dict[str, list[int]] = defaultdict(list)
         for seq in self._all:
             self._of[messages[seq].subject].append(seq)
+        self._seqs = {messages[seq].text: seq for seq in self._all}
+
+    def newest(self, texts: Iterable[str]) -> int:
+        """Return the newest sequence of these texts; 0 where none is stored."""
+        return max((self._seqs.get(text, 0) for text in texts), default=0)
 
     def wrong(self, look: Look) -> str:
         """Return a text on something that the answer shows and that never was so; "" for nothing."""
@@ -168,7 +176,7 @@ def least(look: Look, known: Known) -> tuple[int, str]:
 def judge(look: Look, stored: FinalStream, known: Known) -> tuple[str, str]:
     """Return (kind of finding, what is wrong) of one read; two empty texts for nothing."""
     if look.refused:
-        why = unfounded(look)
+        why = unfounded(look, stored)
         return ("refused", why) if why else ("", "")
     if why := stored.wrong(look):
         return "wrong value", why
@@ -184,11 +192,12 @@ def judge(look: Look, stored: FinalStream, known: Known) -> tuple[str, str]:
     return "", ""
 
 
-def unfounded(look: Look) -> str:
+def unfounded(look: Look, stored: FinalStream) -> str:
     """Return why its request gave no cause for a refusal; "" where it did."""
     wish = look.wish
     if look.refused.startswith(BEHIND):
-        wanted = max(wish.min_last_seq, look.own if wish.consistency == SESSION else 0)
+        own = max(look.own, stored.newest(look.unanswered)) if wish.consistency == SESSION else 0
+        wanted = max(wish.min_last_seq, own)
         return "" if 0 <= look.applied < wanted else f"{wanted} was asked for, it has {look.applied}"
     if look.refused.startswith((LATE, NO_LEADER)) and wish.consistency == EVENTUAL and wish.max_staleness == math.inf:
         return f"nothing that it asked for needs a leader: {look.refused}"
@@ -236,13 +245,17 @@ def check(ops: Sequence[Event]) -> list[Finding]:
 def _looks(ops: Sequence[Event]) -> Iterable[Look]:
     told: dict[str, int] = {}
     """A client's operations follow each other."""
+    unanswered: dict[str, list[str]] = defaultdict(list)
     for op in ops:
         if op.f in ("publish", "cas") and op.type == "ok":
             told[op.client] = max(op.seq, told.get(op.client, 0))
+        elif op.f in ("publish", "cas") and op.type == "info":
+            unanswered[op.client].append(op.msg_id)
         elif op.f == "fresh" and op.type in ("ok", "fail"):
             wish = Demand(op.wish, max(op.expect, 0), math.inf if op.bound < 0 else op.bound)
             yield Look(
                 op.client, op.t0, op.t1, wish, told.get(op.client, 0), (op.subject,),
                 found=((op.seq, op.msg_id),) if op.seq else (), applied=op.applied,
                 age=math.inf if op.age < 0 else op.age, refused=op.error if op.type == "fail" else "",
+                unanswered=tuple(unanswered[op.client]),
             )  # fmt: skip

@@ -46,6 +46,8 @@ class RocksStore:
         self.active_bytes = 0
         self.immutable: list[tuple[dict[bytes, bytes | None], int]] = []
         """Memtables that are to be flushed, the oldest first, with their bytes."""
+        self.flushed: dict[bytes, bytes] = {}
+        """The pairs that a loss of power would leave, as far as no file is damaged."""
         self.tables: list[Table] = []
         """The oldest first; those at the bottom before the others."""
         self.failed = ""
@@ -126,6 +128,7 @@ class RocksStore:
         self._bad = any(table.bad or table.broken for table in self.tables)
         self.values = {key: value for key, value in merged.items() if value is not None}
         self.keys = sorted(self.values)
+        self.flushed = self.values.copy()
 
     def _load_table(self, table: Table, manifest: str) -> list[Record]:
         """The records of a table that can be read. Raises RocksError where a part is missing without which RocksDB does
@@ -319,6 +322,11 @@ class RocksStore:
             except OSError as error:
                 raise self._fails(error) from error
             self.immutable.pop(0)
+            for key, value in memtable.items():
+                if value is None:
+                    self.flushed.pop(key, None)
+                else:
+                    self.flushed[key] = value
 
     def _fails(self, error: OSError) -> RocksError:
         self.failed = _text(error)

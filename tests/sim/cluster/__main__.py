@@ -1,7 +1,8 @@
 """`python -m tests.sim.cluster`: `--seed N [--trace] [--wire]` replays one seed, `--shrink N` finds what of it matters,
 `--count N [--start N] [--workers W] [--seconds S] [--record]` runs many, both with `--only WORKLOAD...` if only these
-are to be drawn, `--faults FAULT...` if these are to be there, and `--wider` for all there are (`nemesis.WIDE`);
-`--corpus` runs those that once failed, `--each [--start N]` two seeds for each workload, with all faults.
+are to be drawn, `--faults FAULT...` if these are to be there (with `--no-others`, only they), and `--wider` for all
+there are (`nemesis.WIDE`); `--corpus` runs those that once failed, `--each [--start N]` two seeds for each workload,
+with all faults.
 `--replay-check N [--start N]` runs each seed twice, in two processes, and compares all that they did. With `--cipher`
 the servers of `--seed` and `--count` have encrypted stores (in one process: not with `--workers`)."""
 
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--only", nargs="+", metavar="WORKLOAD", help="of --seed and --count: only these are drawn")
     parser.add_argument("--faults", nargs="+", metavar="FAULT", default=[], help="of the same: these are there as well")
+    parser.add_argument("--no-others", action="store_true", help="of the same: no faults besides those of --faults")
     parser.add_argument("--wider", action="store_true", default=None, help="of the same: all faults are drawn")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--wire", action="store_true", help="print what goes over the network as well")
@@ -41,7 +43,7 @@ def main() -> int:
     arguments = parser.parse_args()
     Encryption.cipher = arguments.cipher
     only = None if arguments.only is None else tuple(arguments.only)
-    drawing = batch.Drawing(only, tuple(arguments.faults), arguments.wider)
+    drawing = batch.Drawing(only, tuple(arguments.faults), arguments.wider, arguments.no_others)
     if arguments.seed is not None:
         return _replay(drawing.scenario(arguments.seed), trace=arguments.trace, wire=arguments.wire)
     if arguments.shrink is not None:

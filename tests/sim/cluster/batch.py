@@ -86,9 +86,10 @@ class Drawing:
     only: tuple[str, ...] | None = None
     faults: tuple[str, ...] = ()
     wider: bool | None = None
+    no_others: bool = False
 
     def scenario(self, seed: int) -> Scenario:
-        return Scenario.of(seed, self.only, wider=self.wider, faults=self.faults)
+        return Scenario.of(seed, self.only, wider=self.wider, faults=self.faults, no_others=self.no_others)
 
 
 def _run_drawn(drawing: Drawing, run: Callable[[Scenario], Outcome], seed: int) -> Outcome:

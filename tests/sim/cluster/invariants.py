@@ -23,6 +23,8 @@ HELD = 4_096
 """Acknowledgements of one group that wait for its disk."""
 JOBS = 8_192
 """Jobs of unknown length that wait on one node (docs/limits.md)."""
+KEPT = 5.0
+"""Seconds within which a segment goes that nobody needs: journals look once a second."""
 LOOKED_AT = 32
 """Messages of a consumer at each look."""
 ERRORS = ("callback_errors", "malformed", "oversize")
@@ -94,6 +96,8 @@ class Invariants:
         """(machine, group) of one that was made to drift -> the object of that process, and how often it found so."""
         self._unacked: dict[tuple[str, int, int, int], tuple[object, set[int]]] = {}
         """(machine, group, consumer, epoch) -> (the object of that process, what was there and waited for its ack)."""
+        self._unneeded: dict[str, tuple[int, float]] = {}
+        """Machine -> (its journal's oldest segment, of which nobody has anything; since when)."""
 
     def begin(self) -> None:
         self.look()
@@ -256,6 +260,7 @@ class Invariants:
             most = mesh.options.max_pending + mesh.max_frame
             self._within(machine.name, f"bytes for {link.peer_id}", link._pending, most)
         self._nothing_waits_for_nobody(machine.name, mesh)
+        self._segments_go(machine, journal)
         jobs = sum(map(len, jetstream.runtime.budget._waiting.values()))
         self._within(machine.name, "jobs that wait for the loop", jobs, JOBS)
         early = raft._early
@@ -270,6 +275,21 @@ class Invariants:
         for peer, answer in attrgetter("_rpc._waiting")(mesh).values():
             told = answer.done() or peer in mesh.links
             self._require(told, f"{name}: a call waits for {peer}, to which there is no link any more")
+
+    def _segments_go(self, machine: Machine, journal: Any) -> None:
+        """The oldest segment goes within a second, once no log has an entry in it and every group has told its state
+        anew."""
+        retention, logs, now = journal.retention, journal.groups.values(), self._now
+        oldest = retention.oldest
+        held = any(first <= oldest for first in (log.first_segment() for log in logs) if first is not None)
+        needed = held or oldest >= min(journal.restatement.complete, journal.newest_segment) or journal.failed
+        excused = machine.paused or machine.disk.hung or machine.clock.slowness != machine.usual_slowness
+        before, since = self._unneeded.get(machine.name, (0, 0.0))
+        if needed or excused or before != oldest:
+            self._unneeded[machine.name] = (0 if needed else oldest), now
+            return
+        what = f"segment {oldest} is kept for {now - since:.1f} s, of which nobody has anything"
+        self._require(now - since < KEPT, f"{machine.name}: {what}")
 
     def _within(self, where: str, what: str, number: int, most: int) -> None:
         self._require(number <= most, f"{where}: {number} {what}, {most} at most")

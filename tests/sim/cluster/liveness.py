@@ -13,6 +13,7 @@ from typing import Any
 
 from jetcluster.monitor.healthz import healthz
 from jetcluster.raft.api import META_GROUP, Role
+from jetcluster.stream.rules import RESTORING
 from testkit.sim.deployment import Deployment, Violation
 from tests.sim.cluster.invariants import Replica, jetstream_of, replicas
 
@@ -101,6 +102,8 @@ def _meta_wanting(deployment: Deployment, cluster: str, found: list[Replica]) ->
 
 def _placed(where: str, assignment: Any, found: list[Replica]) -> Iterator[str]:
     here = sorted(one.group.me for one in found)
+    if assignment.config.get(RESTORING):
+        yield f"{where}: it is still to be restored"
     if here != sorted(assignment.peers):
         yield f"{where}: it is on {here}, and belongs on {sorted(assignment.peers)}"
     for one in found:

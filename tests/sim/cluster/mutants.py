@@ -19,6 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.batch import Drawing
 
 ROOT = Path(__file__).parents[3]
 TABLE = Path(__file__).with_name("mutants.toml")
@@ -48,6 +52,8 @@ class Mutant:
     """Workloads of which its seeds are drawn, where most seeds do nothing that it changes; all by default."""
     faults: tuple[str, ...] | list[str] = ()
     """Faults that its seeds have as well, for the same reason."""
+    no_others: bool = False
+    """Its seeds have no other faults than these."""
 
     @property
     def drawn(self) -> list[str]:
@@ -56,7 +62,7 @@ class Mutant:
             (["--only", *self.only] if self.only else []),
             (["--faults", *self.faults] if self.faults else []),
         )
-        return only + faults
+        return [*only, *faults, *(["--no-others"] if self.no_others else [])]
 
     @property
     def path(self) -> Path:
@@ -173,14 +179,13 @@ def _simulate(root: Path, seconds: float, start: int, drawn: Sequence[str]) -> V
     return Verdict(process.returncode == 1, int(found.group(1)), cpu, lines[-2][:300] if len(lines) > 1 else "")
 
 
-def _simulating(seconds: float, start: int, only: Sequence[str] | None, faults: Sequence[str]) -> int:
+def _simulating(seconds: float, start: int, drawing: Drawing) -> int:
     """Simulates, in the copy; returns 1 when a seed failed."""
     from tests.sim.cluster import apart
-    from tests.sim.cluster.scenario import Scenario
 
     cpu, seed = 0.0, start
     while cpu < seconds:
-        outcome = apart.run(Scenario.of(seed, only, faults=faults))
+        outcome = apart.run(drawing.scenario(seed))
         cpu += outcome.cpu
         seed += 1
         if outcome.failure:
@@ -200,10 +205,14 @@ def main() -> int:
     parser.add_argument("--survivors", action="store_true", help="only those that were not killed yet")
     parser.add_argument("--only", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--faults", nargs="+", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--no-others", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--simulate", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.simulate is not None:
-        return _simulating(arguments.simulate, arguments.start, arguments.only, arguments.faults)
+        from tests.sim.cluster.batch import Drawing
+
+        drawing = Drawing(arguments.only, arguments.faults, no_others=arguments.no_others)
+        return _simulating(arguments.simulate, arguments.start, drawing)
     survived = []
     wanted = set(arguments.names)
     with tempfile.TemporaryDirectory(prefix="tree-") as folder:

@@ -40,6 +40,14 @@ ALWAYS = (
         "all",
         ("Protocol",),
     ),
+    Promise(
+        "what a journal may forget is on the disk of the data store, and a replica that takes another's state takes it "
+        "with the members of its index, and gives up nothing behind it",
+        "all",
+        ("Flushes", "Installs"),
+    ),
+    Promise("what a leader reads has all that was committed before the read was asked for", "all", ("Rounds",)),
+    Promise("publishers wait at another server's valve no longer than it is closed", "all", ("Valves",)),
     Promise("no answer of the API contradicts itself", "all", ("answers.contradictions",)),
     Promise(
         "while a majority of a group's servers is well and connected, it commits again within 10 s, or 15 s on disks "

@@ -17,13 +17,15 @@ from testkit.native import one_description, python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, AckVersions, Encryption, Server
 from testkit.sim.loop import quietly_collected
-from tests.sim.cluster import liveness, nemesis, older, proofs, replicas, second_look, server_changes, small
+from tests.sim.cluster import liveness, nemesis, older, replicas, second_look, server_changes, small, watches
 from tests.sim.cluster.availability import Availability
+from tests.sim.cluster.flushes import Flushes
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.moves import Moves
 from tests.sim.cluster.pulse import Pulse
 from tests.sim.cluster.readers import Readers
 from tests.sim.cluster.scenario import Scenario
+from tests.sim.cluster.valves import Valves
 from tests.sim.cluster.workload import Workload, found
 
 START = 30.0
@@ -128,7 +130,7 @@ def _run_and_tell(result: Result, trace: bool, wire: bool) -> None:
     try:
         with (
             older.watched(deployment) if "upgrades" in scenario.workloads else contextlib.nullcontext(),
-            proofs.watched(deployment),
+            watches.watched(deployment),
         ):
             _run(deployment, scenario, result)
     except Violation as violation:
@@ -179,6 +181,8 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
                 deployment.spawn(workload.loop, workload.prepare(), f"{workload.name} begins"), START
             )
         Invariants(deployment).begin()
+        Flushes(deployment).begin()
+        Valves(deployment).begin()
         availability.begin()
         Readers(deployment).begin()
         moves = Moves(deployment)

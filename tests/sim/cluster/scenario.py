@@ -72,9 +72,10 @@ class Scenario:
         *,
         wider: bool | None = None,
         faults: Sequence[str] = (),
+        no_others: bool = False,
     ) -> Scenario:
         """`focus`: names of workloads; only these are drawn. `wider`: whether faults of `nemesis.WIDE` are, as
-        `nemesis.WIDER` says by default. `faults`: these are there besides those that are drawn."""
+        `nemesis.WIDER` says by default. `faults`: these are there besides those that are drawn, or `no_others`."""
         wider = nemesis.WIDER if wider is None else wider
         rng = Random(f"scenario {seed}")
         names = sorted(found())
@@ -100,7 +101,7 @@ class Scenario:
             skew=rng.choice([0.0, 0.01, 0.5, 30.0]),
             workloads=tuple(sorted(workloads)),
             rage=Rage(
-                faults=tuple(sorted({*_faults(rng, wider=wider), *faults})),
+                faults=tuple(sorted({*_drawn(rng, wider=wider, no_others=no_others), *faults})),
                 hands=rng.choice([1, 1, 2, 3]),
                 seconds=rng.uniform(12.0, 30.0),
                 rest=rng.choice([1.0, 4.0, 10.0]),
@@ -155,6 +156,12 @@ def _with_a_later_one(seed: int, workloads: tuple[str, ...]) -> tuple[str, ...]:
     old = "upgrades" in workloads
     later = sorted(name for name, one in found().items() if not (one.weight or (old and one.newest)))
     return (*workloads, rng.choice(later)) if later and rng.random() < LATER else workloads
+
+
+def _drawn(rng: Random, *, wider: bool, no_others: bool) -> tuple[str, ...]:
+    """Draws faults also where there are to be none of them, so that a seed is otherwise what it is."""
+    drawn = _faults(rng, wider=wider)
+    return () if no_others else drawn
 
 
 def _faults(rng: Random, *, wider: bool) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Session
-from tests.sim.cluster.invariants import Invariants, replicas
+from tests.sim.cluster.invariants import KEPT, Invariants, replicas
 
 pytestmark = pytest.mark.sim
 
@@ -93,3 +93,24 @@ def test_what_is_gone_and_waits_for_an_ack_is_noticed(deployment: Deployment) ->
     stream.store.delete(1)
     with pytest.raises(Violation, match=r"\[1\] wait for an ack of c, and are not there"):
         invariants.look()
+
+
+def test_a_segment_that_is_kept_for_nobody_is_noticed(deployment: Deployment) -> None:
+    def journal(first: int, complete: int = 3) -> SimpleNamespace:
+        return SimpleNamespace(
+            retention=SimpleNamespace(oldest=1), groups={7: SimpleNamespace(first_segment=lambda: first)},
+            restatement=SimpleNamespace(complete=complete), newest_segment=3, failed=None,
+        )  # fmt: skip
+
+    def look(*of: int, seconds: float = KEPT) -> None:
+        attrgetter("_segments_go")(invariants)(deployment.machines["n1"], journal(*of))
+        deployment.run(seconds)
+
+    invariants = Invariants(deployment)
+    look(2)
+    look(1)
+    look(2, 1)
+    look(2, seconds=KEPT - 1.0)
+    look(2)
+    with pytest.raises(Violation, match=r"segment 1 is kept for \d\.\d s, of which nobody has anything"):
+        look(2)

@@ -38,6 +38,11 @@ GOOD = [
     replace(look(0, expect=4, applied=3), type="fail", error=fresh.BEHIND),
     replace(look(0, fresh.LINEARIZABLE), type="info"),
 ]
+LOST = [
+    replace(WRITES[2], type="info", seq=0, client="w4"),
+    replace(look(0, fresh.SESSION, client="w4", applied=2), type="fail", error=fresh.BEHIND),
+]
+"""A write that ended without an answer, and a read of the same client: its ack may have come to the server."""
 BAD = {
     "stale": look(2, fresh.LINEARIZABLE),
     "an own write": look(2, fresh.SESSION, client="w3"),
@@ -61,6 +66,14 @@ KINDS = {
 @pytest.mark.parametrize("event", GOOD)
 def test_what_was_asked_for_is_enough(event: Event) -> None:
     assert check([*WRITES, event, *STORED]) == []
+
+
+def test_a_write_without_an_answer_may_be_what_a_session_waits_for() -> None:
+    assert check([*WRITES[:2], *LOST, *STORED]) == []
+    (finding,) = check([*WRITES, LOST[1], *STORED])
+    assert finding.kind == "refused"
+    (finding,) = check([*WRITES[:2], LOST[0], replace(LOST[1], applied=3), *STORED])
+    assert finding.kind == "refused", "it has all that the client can have been told of"
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -29,6 +29,7 @@ class Deletes(Writers):
         "a message whose MSG.DELETE was acknowledged is gone, from every replica and every read",
         "a purge removes what was stored before it, and nothing that it does not name",
         "what MSG.DELETE erases is on no disk any more after a while",
+        "a deletion that servers repeat among each other says that it is done",
     )
 
     async def prepare(self) -> None:
@@ -38,6 +39,8 @@ class Deletes(Writers):
         """Removed for sure."""
         self.doubtful: set[int] = set()
         """Named by a removal whose answer never came."""
+        self.purged: dict[str, int] = {}
+        """By subject, the sequence below which a purge may have removed what was not known to be stored yet."""
         admin = await self.session("admin")
         await self.create(admin, STREAM, subjects=["delete.*"], num_replicas=self.rng.choice([1, 3, 3]))
 
@@ -68,6 +71,7 @@ class Deletes(Writers):
                 continue
             subject, before = self.rng.choice(sorted(set(self.subjects.values()))), self.rng.choice(there)
             named = {seq for seq in there if seq < before and self.subjects[seq] == subject}
+            self.purged[subject] = max(self.purged.get(subject, 0), before)
             await self._try(session, "PURGE", {"filter": subject, "seq": before}, named)
 
     async def _try(self, session: Session, verb: str, body: dict[str, object], named: set[int]) -> None:
@@ -77,6 +81,9 @@ class Deletes(Writers):
         except ApiError as error:
             if error.err_code != NO_MESSAGE:
                 return
+            # Servers ask again by themselves when a leader is gone: one outcome. Nobody else removes anything.
+            purged = any(seq < self.purged.get(self.subjects[seq], 0) for seq in named)
+            self.require(purged, f"{named} is deleted once, and not found")
         except PASSING:
             return
         self.count(verb)

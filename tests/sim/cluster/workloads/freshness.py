@@ -126,6 +126,8 @@ class _Client:
         self.rng = workload.rng
         self.calm = calm
         self.connects = self.own = self.written = self.plain = 0
+        self.unanswered: list[str] = []
+        """Texts that were sent on this connection, and what came of them is not known."""
 
     async def run(self) -> None:
         """Writes and reads, of all kinds."""
@@ -147,6 +149,7 @@ class _Client:
             await asyncio.sleep(self.rng.expovariate(pace))
             if self.session.connects != self.connects:
                 self.own, self.connects = 0, self.session.connects
+                self.unanswered.clear()
             try:
                 await act()
             except PASSING:
@@ -157,7 +160,10 @@ class _Client:
         self.written += 1
         text = f"{self.name}-{self.written}"
         workload.judge.send(text, workload.now)
+        self.unanswered.append(text)
         ack = await self.session.js_publish(self.rng.choice(KEYS), text.encode(), seconds=2.0)
+        if text in self.unanswered:
+            self.unanswered.remove(text)
         seq = int(ack["seq"])
         workload.judge.ack(seq, text, workload.now)
         workload.tokens.append(seq)
@@ -216,6 +222,7 @@ class _Client:
         holds = self._holds(wish, leader=msg_get or direct_leader, own_name=bool(mirror))
         body, headers = self._written(asked, wish, informed)
         connects, own, began = self.session.connects, self.own, workload.now
+        unanswered = tuple(self.unanswered)
         if not (msg_get or direct_leader or body.keys() - asked.fields.keys() or headers) and asked.single:
             self.plain += 1
             if self.plain % 2 == 0:
@@ -240,8 +247,11 @@ class _Client:
         if head.refused:
             workload.count(f"refused: {head.refused}")
         workload.judge.looks.append(
-            Look(self.name, began, workload.now, holds, own, found=found, refused=head.refused, **asked.look, **told)
-        )
+            Look(
+                self.name, began, workload.now, holds, own, found=found, refused=head.refused, unanswered=unanswered,
+                **asked.look, **told,
+            )
+        )  # fmt: skip
 
     async def _look_together(self, asked: Asked, holds: Demand, mirror: str) -> None:
         """Requests without wishes that come to their server in one piece."""

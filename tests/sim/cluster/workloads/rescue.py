@@ -20,6 +20,8 @@ MAJORITY = 3
 """The majority of five servers."""
 STUCK = 20.0
 """Seconds after which those that are left know that nobody leads."""
+ASKED = 6
+"""Requests between two leaders."""
 REFUSED = 10224
 """Error code of a rescue that is not due."""
 
@@ -54,6 +56,7 @@ class MetaRescue(Workload):
         for quorum in (len(left), MAJORITY):  # fewer could never lead alone; so many could, and are not needed
             self.equal(f"too early, for {quorum}", await self._rescue(left, quorum), REFUSED)
         lost = [name for name in self.members if name not in left]
+        await self._between_leaders(left)
         self.note(f"{lost} are lost for good, {left} are left")
         if self.rng.random() < 0.7:  # else new ones take their places at once, with nothing in them
             self.deployment.off.update(lost)
@@ -84,6 +87,19 @@ class MetaRescue(Workload):
         self.require(len(self.log.acked) > before, "nothing is stored after the rescue")
         await liveness.settle(self.deployment)
         await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
+
+    async def _between_leaders(self, left: list[str]) -> None:
+        """Nobody leads the meta group for a moment, and four of five servers are there."""
+        groups = {name: jetstream_of(self.deployment.machines[name]).meta for name in self.members}
+        leading = [name for name, meta in groups.items() if meta.leading and name not in left]
+        if not leading:
+            return
+        machine = self.deployment.machines[leading[0]]
+        machine.kill()
+        for _ in range(ASKED):
+            self.equal("between two leaders", await self._rescue(left, MAJORITY), REFUSED)
+        start(machine)
+        await liveness.settle(self.deployment)
 
     async def _delete_others(self) -> None:
         """Who has lost a majority of a stream's replicas with its servers has lost it."""

@@ -1,0 +1,67 @@
+"""A state that comes with members of later, and a log that is given up for a state, are noticed."""
+
+from __future__ import annotations
+
+import pytest
+
+from testkit.sim.deployment import Deployment
+from testkit.sim.session import Session
+from tests.sim.cluster.installs import Installs, watched
+from tests.sim.cluster.invariants import Replica, replicas
+
+pytestmark = pytest.mark.sim
+
+
+async def _scaled(deployment: Deployment) -> None:
+    session = Session("admin", deployment.addresses())
+    await session.connect()
+    config = {"name": "S", "subjects": ["s"], "num_replicas": 1}
+    await session.api("STREAM.CREATE.S", config)
+    await session.api("STREAM.UPDATE.S", config | {"num_replicas": 3})
+    await session.close()
+
+
+@pytest.fixture
+def changed(deployment: Deployment) -> tuple[Replica, Replica]:
+    """Two replicas of a stream whose members have changed."""
+    deployment.run_until_done(deployment.spawn(deployment.client("me"), _scaled(deployment)), 30.0)
+    deployment.run(5.0)
+    found = [one for one in replicas(deployment) if one.stream is not None]
+    one = max(found, key=lambda replica: len(replica.group.log.configs))
+    return one, next(other for other in found if other is not one)
+
+
+def test_members_of_later_are_noticed(deployment: Deployment, changed: tuple[Replica, Replica]) -> None:
+    one, other = changed
+    installs = Installs(deployment)
+    at, config = one.group.log.configs[-1]
+    installs.members(other.machine, other.group.log, at, config)
+    assert not deployment.failures
+    installs.members(other.machine, other.group.log, at - 1, config)
+    assert f"its state of {at - 1} comes with the members of {at}" in deployment.failures[0]
+
+
+def test_a_log_that_is_given_up_is_noticed(deployment: Deployment, changed: tuple[Replica, Replica]) -> None:
+    one, _ = changed
+    installs, last = Installs(deployment), one.group.log.last_index
+    installs.kept(one.machine, one.group.log, last - 1, last)
+    assert not deployment.failures
+    installs.kept(one.machine, one.group.log, last - 1, last + 1)
+    assert "gives up what it had behind that" in deployment.failures[0]
+
+
+def test_states_that_are_taken_are_looked_at(deployment: Deployment) -> None:
+    with watched(deployment) as installs:
+        machine = deployment.machines["n2"]
+        machine.segment = 4_096
+        machine.lose_power()
+        machine.new_disk()
+        machine.start()
+        deployment.run(20.0)
+        snapshots = [one.group.snapshots for one in replicas(deployment) if one.machine is machine]
+        assert [installs.machine(one) for one in snapshots] == [machine] * len(snapshots)
+        one = next(replica for replica in replicas(deployment) if replica.machine is machine)
+        log = one.group.log
+        one.group.snapshots.install(log.last_index, log.last_term, log.config)
+    assert installs.looked >= 1
+    assert not deployment.failures

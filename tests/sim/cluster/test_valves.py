@@ -1,0 +1,58 @@
+"""Whoever waits at a valve that is open is noticed."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.session import Session
+from tests.sim.cluster.invariants import Replica, replicas
+from tests.sim.cluster.valves import LATE, Valves
+
+pytestmark = pytest.mark.sim
+
+
+async def _stream(deployment: Deployment) -> None:
+    session = Session("admin", deployment.addresses())
+    await session.connect()
+    await session.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "num_replicas": 3})
+    await session.close()
+
+
+@pytest.fixture
+def leader(deployment: Deployment) -> Replica:
+    deployment.run_until_done(deployment.spawn(deployment.client("me"), _stream(deployment)), 30.0)
+    deployment.run(1.0)
+    return next(one for one in replicas(deployment) if one.stream is not None and one.stream.leading)
+
+
+def _interest(deployment: Deployment, leader: Replica) -> Any:
+    """Interest of the stream, as another server knows it."""
+    name = next(name for name in deployment.machines if name != leader.machine.name)
+    for router in attrgetter("node.server.accounts")(deployment.machines[name]):
+        for wants in attrgetter("_wants")(router.peers).values():
+            if (b"s", None) in wants:
+                return wants[b"s", None]
+    raise AssertionError("nobody knows of the stream")
+
+
+def test_a_valve_that_is_closed_is_waited_for(deployment: Deployment, leader: Replica) -> None:
+    valves = Valves(deployment)
+    valves.begin()
+    leader.stream.ingest.valve.close()
+    deployment.run(3 * LATE)
+    assert valves.closed > 0
+    leader.stream.ingest.valve.open()
+    deployment.run(3 * LATE)
+
+
+def test_a_valve_that_is_open_is_not(deployment: Deployment, leader: Replica) -> None:
+    valves = Valves(deployment)
+    _interest(deployment, leader).set_valve(closed=True)
+    valves.look()
+    deployment.run(1.5 * LATE)
+    with pytest.raises(Violation, match=r"waits for a valve of n\d at s, which is open for 1\.\d s"):
+        valves.look()

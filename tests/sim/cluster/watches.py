@@ -1,0 +1,18 @@
+"""All judges that look at calls of the product, at the moment of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from testkit.sim.deployment import Deployment
+from tests.sim.cluster import installs, proofs, read_rounds
+
+
+@contextmanager
+def watched(deployment: Deployment) -> Iterator[None]:
+    """They look meanwhile."""
+    with ExitStack() as stack:
+        for judge in (proofs, installs, read_rounds):
+            stack.enter_context(judge.watched(deployment))
+        yield
