@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
-from testkit.sim.session import Msg, Session
+from testkit.sim.session import Disconnected, Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
 from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
@@ -125,9 +126,10 @@ class Pulls(Workload):
         silence = self.wait + self.rng.uniform(0.2, 1.0)
         self.rests_until = self.now + silence + 1.0
         await asyncio.sleep(silence)
-        for msg in late:
-            session.publish(msg.reply, self.rng.choice([b"+WPI", b'-NAK {"delay": 700000000}']))
-        self.count("late words", len(late))
+        with contextlib.suppress(Disconnected):
+            for msg in late:
+                session.publish(msg.reply, self.rng.choice([b"+WPI", b'-NAK {"delay": 700000000}']))
+                self.count("late words")
 
     async def _confirm(self, session: Session, msg: Msg, seq: int, word: bytes) -> None:
         await session.request(msg.reply, word, seconds=1.0)
