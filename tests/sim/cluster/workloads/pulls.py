@@ -129,7 +129,7 @@ class Pulls(Workload):
         with contextlib.suppress(Disconnected):
             for msg in late:
                 session.publish(msg.reply, self.rng.choice([b"+WPI", b'-NAK {"delay": 700000000}']))
-        self.count("late words", len(late))
+                self.count("late words")
 
     async def _confirm(self, session: Session, msg: Msg, seq: int, word: bytes) -> None:
         await session.request(msg.reply, word, seconds=1.0)
