@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from jetcluster import native
@@ -45,12 +47,14 @@ _DELAY: Final = re.compile(rb'\{\s*"delay"\s*:\s*([0-9]{1,18})\s*\}')
 class AckBatch:
     """All acks of one kind in one turn, as the token of their op."""
 
-    __slots__ = ("asking", "details", "kind", "replies", "value")
+    __slots__ = ("asking", "details", "kind", "replies", "settles", "value")
 
     def __init__(self, kind: int) -> None:
         self.kind = kind
         self.value: list[int] | list[tuple[int, int]] | list[tuple[int, int, bytes]] = []
         """The op's value."""
+        self.settles = 0
+        """How many messages it may settle where an ack includes all before it."""
         self.replies: list[bytes] = []
         """Reply subjects that get an empty message once the op is applied."""
         self.asking: list[int] = []
@@ -196,8 +200,9 @@ class Acks:
         batch = AckBatch(ACK)
         if state.rules.ack_policy in CUMULATIVE:
             highest = max(self.acked)
-            self._ack_below(highest)
-            batch.value = [highest] if highest > state.floor_sseq else []
+            if highest > state.floor_sseq:
+                batch.settles = self._ack_below(highest)
+                batch.value = [highest]
         else:
             batch.value = [seq for seq in self.acked if seq in pending]
             if state.rules.sample and self._owner.advise.wanted(ACK_METRIC):
@@ -206,24 +211,30 @@ class Acks:
         self.acked, self._replies = [], []
         self._submit(batch)
 
-    def _ack_below(self, highest: int) -> None:
-        """Log the acks of most messages below `highest` in steps, where its ack would settle very many at once."""
-        unacked = self._owner.state.unacked
-        if len(unacked) <= MAX_ACKS_PER_OP:
-            return
-        on_its_way: int = max(
-            (batch.value[0] for batch in self.in_flight if batch.kind == ACK and batch.value), default=0
-        )  # type: ignore[assignment]
-        count = 0
-        for seq in unacked.order:
-            if seq >= highest:
-                return
-            count += seq > on_its_way and seq in unacked.entries
-            if count == MAX_ACKS_PER_OP:
-                count = 0
-                step = AckBatch(ACK)
-                step.value = [seq]
-                self._submit(step)
+    def _ack_below(self, seq: int) -> int:
+        """Log the ack of what lies before `seq` in steps, where an ack of `seq` would settle very many messages.
+        Returns how many are left for that ack, at most."""
+        state = self._owner.state
+        unacked, entry = state.unacked, state.unacked.entries.get(seq)
+        most = len(unacked)
+        if entry is not None:
+            most = min(most, max(entry.cseq - state.floor_cseq, 1))
+        if most <= MAX_ACKS_PER_OP:
+            return most
+        steps = (batch.value for batch in self.in_flight if batch.kind == ACK and batch.value)
+        on_its_way: int = max((value[0] for value in steps), default=0)  # type: ignore[assignment]
+        count = 1
+        for one in islice(unacked.order, bisect_right(unacked.order, on_its_way), None):
+            if one >= seq:
+                break
+            if one in unacked.entries:
+                if count == MAX_ACKS_PER_OP:
+                    step = AckBatch(ACK)
+                    step.value, step.settles = [one], count
+                    self._submit(step)
+                    count = 0
+                count += 1
+        return count
 
     def _sample(self, seqs: Sequence[int]) -> None:
         """Publish metrics of a sample of the acks (sample_freq percent)."""
@@ -236,18 +247,37 @@ class Acks:
                 owner.advise.acked(entry.cseq, seq, entry.deliveries, max(0, now - delivered) if delivered > 0 else 0)
 
     def _flush_batch(self, batch: AckBatch) -> None:
-        pending = self._owner.state.pending
+        state = self._owner.state
+        pending = state.pending
         if batch.kind == NAK:
             batch.value = [(seq, nak_delay(more)) for seq, (_, more) in batch.details.items() if seq in pending]
         else:
             batch.value = [seq for seq in batch.details if seq in pending]
-            if batch.kind == TERM and batch.value and self._owner.state.rules.ack_policy in CUMULATIVE:
-                self._ack_below(min(batch.value))
-        letters = self._owner.state.rules.letters
+        if batch.kind == TERM and batch.value and state.rules.ack_policy in CUMULATIVE:
+            if len(batch.value) > 1 and len(state.unacked) > MAX_ACKS_PER_OP:
+                self._flush_each(batch)  # each settles all before it
+                return
+            batch.settles = len(state.unacked)
+        letters = state.rules.letters
         if batch.kind == TERM and letters is not None and letters.on_term:
             texts = ((seq, batch.details[seq][1][:MAX_TEXT_BYTES]) for seq in batch.details if seq in pending)
             batch.kind, batch.value = BURY, [(seq, TERMINATED, text) for seq, text in texts]
+            self._fit(batch)
+        if batch.settles and batch.value:
+            first = batch.value[0]
+            batch.settles = self._ack_below(first[0] if isinstance(first, tuple) else first)
         self._submit(batch)
+
+    def _flush_each(self, batch: AckBatch) -> None:
+        """Log the terminations of a batch one by one, the lowest first."""
+        alone = {seq: AckBatch(batch.kind) for seq in sorted(batch.details)}
+        for seq, one in alone.items():
+            one.details[seq] = batch.details[seq]
+        for seq, reply in zip(batch.asking, batch.replies, strict=True):
+            alone[seq].asking.append(seq)
+            alone[seq].replies.append(reply)
+        for one in alone.values():
+            self._flush_batch(one)
 
     def _submit(self, batch: AckBatch) -> None:
         """Log the acks, or only answer them when they change nothing and no earlier answer is in flight."""
@@ -255,7 +285,7 @@ class Acks:
             self._fit(batch)
         if batch.value or (batch.replies and self.in_flight):
             self.in_flight.append(batch)
-            self._owner.submit(batch.kind, batch.value, batch)
+            self._owner.submit(batch.kind, batch.value, batch, batch.settles)
         else:
             self._answer(batch)
 

@@ -170,11 +170,12 @@ class DeliveryContext:
         """Return True while the message at `seq` is stored."""
         return self._around.messages.contains(seq)
 
-    def submit(self, kind: int, value: Value, token: object = None) -> None:
-        """Put an op into the log; it returns to the `applied` of the delivery or the acks."""
+    def submit(self, kind: int, value: Value, token: object = None, messages: int = 0) -> None:
+        """Put an op into the log; it returns to the `applied` of the delivery or the acks. `messages`: how many it may
+        settle, if more than it names."""
         if kind in FIRST:
             self.selection.ops_in_flight += 1
             self.selection.in_flight += len(value if kind == DELIVER else delivered_by(kind, value))  # type: ignore[arg-type]
         elif kind == BURY:
             self.burying += len(value)  # type: ignore[arg-type]
-        self._around.turns.submit(kind, value, token)
+        self._around.turns.submit(kind, value, token, messages)

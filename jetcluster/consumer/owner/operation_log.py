@@ -17,7 +17,6 @@ from typing import Protocol
 
 from jetcluster.clock import Clock, Timers
 from jetcluster.consumer.state import turn as log_turn
-from jetcluster.consumer.state.rules import CUMULATIVE
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import (
     ACK,
@@ -176,16 +175,16 @@ class ConsumerOperationLog:
         if not self._session:
             self._begin()
 
-    def submit(self, owner: Submitter, kind: int, value: Value, token: object) -> None:
-        """Collect an op for the next turn. Without an open session it is dropped, and a `reset` follows."""
+    def submit(self, owner: Submitter, kind: int, value: Value, token: object, messages: int = 0) -> None:
+        """Collect an op for the next turn. Without an open session it is dropped, and a `reset` follows. `messages`:
+        how many it may settle, if more than it names."""
         if not self._open:
             return
         self.submitted += 1
         state = owner.state
         if isinstance(value, list):
-            size, messages = 56 + 16 * len(value), len(value) if kind in _SETTLING else 0
-            if kind == ACK and state.rules.ack_policy in CUMULATIVE:
-                messages = min(len(state.unacked), MAX_TURN_MESSAGES)
+            size, named = 56 + 16 * len(value), len(value) if kind in _SETTLING else 0
+            messages = max(named, messages)
         else:
             size, messages = 24 + _size(value), value[1] if kind == ADVANCE else 0  # type: ignore[index,assignment]
         if kind == BURY:
@@ -379,8 +378,8 @@ class OwnerTurns:
         self._turns = turns
         self.owner: Submitter | None = None
 
-    def submit(self, kind: int, value: Value, token: object = None) -> None:
+    def submit(self, kind: int, value: Value, token: object = None, messages: int = 0) -> None:
         """Add an op. `owner.applied(kind, value, outcome, token)` is called once it was applied here, in order of
         submission; or `owner.reset()` once when turns were lost, and none of the earlier ops will ever be applied."""
         if self.owner is not None:
-            self._turns.submit(self.owner, kind, value, token)
+            self._turns.submit(self.owner, kind, value, token, messages)

@@ -34,7 +34,7 @@ class Assassin:
     def arm(self, patch: pytest.MonkeyPatch) -> None:
         submit = DeliveryContext.submit
 
-        def submitted(owner: DeliveryContext, kind: int, value: Value, token: object = None) -> None:
+        def submitted(owner: DeliveryContext, kind: int, value: Value, token: object = None, messages: int = 0) -> None:
             if kind == BURIED and self.left and owner not in self._doomed:
                 self.left -= 1
                 self._doomed.append(owner)
@@ -42,7 +42,7 @@ class Assassin:
                 self.victims.append(machine.name)
                 self.deployment.scheduler.after(0.0, machine.kill)
             if owner not in self._doomed:
-                submit(owner, kind, value, token)
+                submit(owner, kind, value, token, messages)
 
         patch.setattr(DeliveryContext, "submit", submitted)
 

@@ -72,10 +72,10 @@ class Rig(OwnedConsumer):
         self.handle.bind(self.owner.run, self.owner.tick)
         self.owner.start()
 
-    def submit(self, kind: int, value: Value, token: object = None) -> None:
+    def submit(self, kind: int, value: Value, token: object = None, messages: int = 0) -> None:
         if not self.ops and self.lag is not None:
             self.time.call_later(self.lag, self.commit)
-        super().submit(kind, value, token)
+        super().submit(kind, value, token, messages)
 
     # -- what happens around it
 

@@ -141,7 +141,7 @@ class OwnedConsumer:
     def sync(self) -> None:
         self.node.now = max(self.node.now, self.time.time_ns())
 
-    def submit(self, kind: int, value: Value, token: object = None) -> None:
+    def submit(self, kind: int, value: Value, token: object = None, messages: int = 0) -> None:
         """As `operation_log.OwnerTurns` takes it."""
         self.ops.append((kind, value, token))
 

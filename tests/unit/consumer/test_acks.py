@@ -350,3 +350,32 @@ def test_a_term_of_a_policy_all_settles_what_lies_below_in_steps_too(monkeypatch
     assert [(kind, value) for kind, value, _ in rig.ops] == [(ACK, [2]), (ACK, [4]), (TERM, [5])]
     rig.release()
     assert list(rig.state.pending) == [6]
+
+
+def test_terms_of_a_policy_all_that_are_far_apart_go_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acks, "MAX_ACKS_PER_OP", 2)
+    rig, inbox = rig_with(8, ack_policy="all")
+    answers = [rig.bus.listen(subject) for subject in (b"highest", b"lowest")]
+    rig.hold = True
+    for at, answer in ((6, b"highest"), (0, b"lowest")):
+        rig.bus.publish(inbox[at].reply, b"+TERM", answer)
+    rig.settle()
+    ops = [(kind, value) for kind, value, _ in rig.ops]
+    assert ops == [(TERM, [1]), (ACK, [2]), (ACK, [4]), (ACK, [6]), (TERM, [7])]
+    assert not any(answers)
+    rig.release()
+    assert list(rig.state.pending) == [8] and [len(one) for one in answers] == [1, 1]
+
+
+def test_an_op_says_how_many_messages_it_may_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small acks of many consumers with much to be acknowledged go into the log together."""
+    monkeypatch.setattr(acks, "MAX_ACKS_PER_OP", 5)
+    rig, inbox = rig_with(12, ack_policy="all")
+    rig.hold = True
+    for at in (1, 2, 11):
+        rig.ack(inbox[at])
+    assert [(value, token.settles) for _, value, token in rig.ops] == [  # type: ignore[attr-defined]
+        ([2], 2), ([3], 3), ([8], 5), ([12], 4),
+    ]  # fmt: skip
+    rig.ack(inbox[11])
+    assert rig.ops[4:][0][2].settles == 1, "what is on its way is not walked over again"  # type: ignore[attr-defined]

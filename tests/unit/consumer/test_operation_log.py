@@ -304,25 +304,25 @@ def test_no_turn_settles_or_passes_very_many_messages(node: Node) -> None:
     """A replica applies a turn in one go, and may remove each of these messages from its stream."""
     most = consumer_turns.MAX_TURN_MESSAGES
     acks = list(range(1, most // 2 + 1))
-    all_below, plain = node.owners
-    all_below.state.set_rules(ConsumerRules("c1", {"ack_policy": "all"}))
-    all_below.state.unacked.add(range(1, most), 1, 0)
-    for owner, kind, value in (
-        (plain, log_turn.ACK, acks),
-        (plain, log_turn.TERM, acks),
-        (plain, log_turn.NAK, [(1, 0)]),
-        (plain, log_turn.DELIVER, [1, 2]),
-        (plain, log_turn.ADVANCE, (9000, most - 1)),
-        (all_below, log_turn.ACK, [7]),
-        (plain, log_turn.WAIT, b"inbox"),
+    for kind, value, messages in (
+        (log_turn.ACK, acks, 0),
+        (log_turn.TERM, acks, 0),
+        (log_turn.NAK, [(1, 0)], 0),
+        (log_turn.DELIVER, [1, 2], 0),
+        (log_turn.ADVANCE, (9000, most - 1), 0),
+        (log_turn.ACK, [7], most),
+        (log_turn.WAIT, b"inbox", 0),
+        *[(log_turn.ACK, [number], 10) for number in range(most // 10 + 1)],
     ):
-        node.turns.submit(owner, kind, value, None)  # type: ignore[arg-type]
+        node.turns.submit(node.owners[0], kind, value, None, messages)  # type: ignore[arg-type]
     node.turn()
     turns = [[op.kind for op in log_turn.decode(body).ops] for body in node.log.sent]
     assert turns == [
         [log_turn.ACK, log_turn.TERM],
         [log_turn.NAK, log_turn.DELIVER, log_turn.ADVANCE],
         [log_turn.ACK, log_turn.WAIT],
+        [log_turn.ACK] * (most // 10),
+        [log_turn.ACK],
     ]
 
 
