@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Final
 
 from jetcluster import native
@@ -223,18 +222,13 @@ class Acks:
             return most
         steps = (batch.value for batch in self.in_flight if batch.kind == ACK and batch.value)
         on_its_way: int = max((value[0] for value in steps), default=0)  # type: ignore[assignment]
-        count = 1
-        for one in islice(unacked.order, bisect_right(unacked.order, on_its_way), None):
-            if one >= seq:
-                break
-            if one in unacked.entries:
-                if count == MAX_ACKS_PER_OP:
-                    step = AckBatch(ACK)
-                    step.value, step.settles = [one], count
-                    self._submit(step)
-                    count = 0
-                count += 1
-        return count
+        order = unacked.order  # with some that are settled already, which a step may name as well
+        start, end = bisect_right(order, on_its_way), bisect_left(order, seq)
+        for at in range(start + MAX_ACKS_PER_OP - 1, end, MAX_ACKS_PER_OP):
+            step = AckBatch(ACK)
+            step.value, step.settles = [order[at]], MAX_ACKS_PER_OP
+            self._submit(step)
+        return max(end - start, 0) % MAX_ACKS_PER_OP + 1
 
     def _sample(self, seqs: Sequence[int]) -> None:
         """Publish metrics of a sample of the acks (sample_freq percent)."""
@@ -273,7 +267,7 @@ class Acks:
         alone = {seq: AckBatch(batch.kind) for seq in sorted(batch.details)}
         for seq, one in alone.items():
             one.details[seq] = batch.details[seq]
-        for seq, reply in zip(batch.asking, batch.replies, strict=True):
+        for seq, reply in zip(batch.asking[:MAX_ACKS_PER_OP], batch.replies[:MAX_ACKS_PER_OP], strict=True):
             alone[seq].asking.append(seq)
             alone[seq].replies.append(reply)
         for one in alone.values():
