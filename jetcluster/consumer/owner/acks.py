@@ -53,7 +53,7 @@ class AckBatch:
         self.value: list[int] | list[tuple[int, int]] | list[tuple[int, int, bytes]] = []
         """The op's value."""
         self.settles = 0
-        """How many messages it may settle where an ack includes all before it."""
+        """Number of messages that it may settle where an ack includes all before it."""
         self.replies: list[bytes] = []
         """Reply subjects that get an empty message once the op is applied."""
         self.asking: list[int] = []
