@@ -230,10 +230,12 @@ class RestoreReceiver:
             self._bus.unsubscribe(self._subscription)
             self._room.restores -= 1
             self._count(over=True)
-            if self._tar is not None:
-                self._tar.close()
-            if not done:
-                await self._undo()
+            try:
+                if self._tar is not None:
+                    await self._tar.close()
+            finally:
+                if not done:
+                    await self._undo()
         if done:
             event = advisories.restore_complete(name, start, self._received, client)
             tell_transfer(self._bus, name, "restore_complete", event)

@@ -96,8 +96,10 @@ class Restored:
                 break
         else:
             told = await self.client.raw(begun["deliver_subject"])
-        await asyncio.sleep(0)
         answer: dict[str, Any] = json.loads(told)
+        async with asyncio.timeout(5):
+            while any(spool.is_open for spool in self.spools) or ("error" in answer and self.config is not None):
+                await asyncio.sleep(0.001)
         return answer
 
     @property
