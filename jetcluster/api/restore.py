@@ -26,9 +26,11 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules, json_steps, stream_rules
 from jetcluster.model.advisory import stream_action
 from jetcluster.model.codec import dumps
-from jetcluster.protocol import s2, stream_archive
+from jetcluster.protocol import headers, s2, stream_archive
 from jetcluster.protocol.bus import Bus, Origin
+from jetcluster.protocol.subjects import is_sendable
 from jetcluster.store.api import Msg
+from jetcluster.store.batch import MAX_SUBJECT
 from jetcluster.stream.apply import restoring
 from jetcluster.stream.log.bodies import LATEST_TIME, Run, encode_runs
 from jetcluster.stream.rules import RESTORING
@@ -184,6 +186,8 @@ class RestoreReceiver:
         """Runs that the messages make, at least."""
         self._last = (0, 0)
         """Sequence and time of the newest message."""
+        self._subject = b""
+        """The subject that was last checked."""
         self._state: Fields = {}
         self._settled = False
         """True once the configuration of the stream is known."""
@@ -226,10 +230,12 @@ class RestoreReceiver:
             self._bus.unsubscribe(self._subscription)
             self._room.restores -= 1
             self._count(over=True)
-            if self._tar is not None:
-                self._tar.close()
-            if not done:
-                await self._undo()
+            try:
+                if self._tar is not None:
+                    await self._tar.close()
+            finally:
+                if not done:
+                    await self._undo()
         if done:
             event = advisories.restore_complete(name, start, self._received, client)
             tell_transfer(self._bus, name, "restore_complete", event)
@@ -368,6 +374,9 @@ class RestoreReceiver:
         seq, ts = self._last
         if entry.seq <= seq:
             raise stream_archive.ArchiveError("messages out of order")
+        if entry.name != self._subject or not entry.name:
+            _check_subject(entry)
+            self._subject = entry.name
         at = entry.ts
         if (
             seq and -LATEST_TIME <= at < ts
@@ -376,8 +385,11 @@ class RestoreReceiver:
         if entry.seq != seq + 1 or at != ts + 1 or not self._messages:
             self._runs += 1
         self._last = entry.seq, at
-        self._messages.append(Msg(entry.seq, at, entry.name, entry.headers, entry.payload))
-        self._messages_bytes += len(entry.name) + len(entry.headers) + len(entry.payload) + 64
+        block = entry.headers
+        if block and not block.startswith(b"NATS/1.0\r\n"):  # a status is the server's word, also for a published one
+            block = headers.without_status(block)
+        self._messages.append(Msg(entry.seq, at, entry.name, block, entry.payload))
+        self._messages_bytes += len(entry.name) + len(block) + len(entry.payload) + 64
 
     def _note_other(self, entry: stream_archive.ArchiveEntry) -> None:
         """Takes an entry of the archive that is no message."""
@@ -526,6 +538,14 @@ class RestoreReceiver:
         except ApiError as error:
             if error.err_code != errors.STREAM_NOT_FOUND:  # the meta leader will give it up (`RestoreWatch`)
                 self._context.log.warning("a half restored stream is left for now", stream=name, error=str(error))
+
+
+def _check_subject(entry: stream_archive.ArchiveEntry) -> None:
+    """The subject goes to readers in a line of the protocol. One that can be published passes, whatever else is
+    odd about it, and so does any header block: its length goes before it. Raises ArchiveError."""
+    subject = entry.name
+    if not is_sendable(subject) or len(subject) > MAX_SUBJECT:
+        raise stream_archive.ArchiveError(f"nobody can publish to the subject of message {entry.seq}: {subject[:64]!r}")
 
 
 def tell_created(context: ApiContext, request: Request, name: str) -> None:

@@ -85,8 +85,8 @@ class TarRestore:
         except SpoolError as error:
             raise ArchiveError(str(error)) from error
 
-    def close(self) -> None:
-        self._spool.close()
+    async def close(self) -> None:
+        await self._spool.close()
 
     def _reading(self, frames: s2.Decoder, piece: bytes) -> Iterator[ArchiveEntry | None]:
         for content in frames.steps(piece):

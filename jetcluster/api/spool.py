@@ -11,6 +11,7 @@ import os
 import struct
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -77,9 +78,14 @@ class Spool:
                 raise SpoolError(f"it cannot be read back: {error}") from error
             yield data
 
-    def close(self) -> None:
-        """Ends the file, which needs no more than that."""
-        with self._using:
+    async def close(self) -> None:
+        """Ends the file, which needs no more than that. In a thread, as its end frees what may be gigabytes, and waits
+        for a thread that writes; it goes on when this is cancelled."""
+        if self._descriptor >= 0:
+            await asyncio.shield(asyncio.to_thread(self._end))
+
+    def _end(self) -> None:
+        with self._using, suppress(OSError):  # which tells of writes that nobody will miss
             descriptor, self._descriptor = self._descriptor, -1
             if descriptor >= 0:
                 self._files.close(descriptor)

@@ -32,6 +32,12 @@ def is_valid_literal(subject: bytes) -> bool:
     return is_valid(subject) and is_literal(subject)
 
 
+def is_sendable(subject: bytes) -> bool:
+    """True for a subject that a line of the protocol can hold, so any that a PUB may have: no blank, not empty. What
+    is sent with another one is several words to its receiver, or lines that nobody sent."""
+    return subject.split() == [subject]
+
+
 def tokens(subject: bytes) -> list[bytes]:
     return subject.split(_DOT)
 

@@ -96,8 +96,10 @@ class Restored:
                 break
         else:
             told = await self.client.raw(begun["deliver_subject"])
-        await asyncio.sleep(0)
         answer: dict[str, Any] = json.loads(told)
+        async with asyncio.timeout(5):
+            while any(spool.is_open for spool in self.spools) or ("error" in answer and self.config is not None):
+                await asyncio.sleep(0.001)
         return answer
 
     @property
@@ -190,6 +192,62 @@ async def test_of_a_bad_archive_nothing_is_left(tmp_path: Path, name: str) -> No
     assert answer["error"]["err_code"] == 10062
     assert text in answer["error"]["description"]
     restored.check_nothing_left()
+
+
+def of_either_format(version: int, subject: bytes, headers: bytes) -> bytes:
+    """An archive of a message as it should be and another."""
+    if version == 1:
+        block = record(1, 1, b"s", b"x") + record(2, 2, subject, b"x", headers)
+        return archive([FILES[0], ("msgs/1.blk", block)])
+    messages = stream_archive.encode(b"s", 1, 1, b"", b"x") + stream_archive.encode(subject, 2, 2, headers, b"x")
+    return framed(stream_archive.MAGIC + messages + stream_archive.END)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    "subject", [b"s 9 0\r\n\r\nMSG forged 9 1\r\nx\r\nMSG s", b"a b", b"a\tb", b"a\n", b"\x0b", b"\x0ca"]
+)
+async def test_a_subject_that_makes_lines_of_its_own_is_refused(tmp_path: Path, version: int, subject: bytes) -> None:
+    restored = Restored(tmp_path)
+    answer = await restored.run(of_either_format(version, subject, HEADERS))
+    assert answer["error"]["err_code"] == 10062
+    assert f"nobody can publish to the subject of message 2: {subject!r}" in answer["error"]["description"]
+    restored.check_nothing_left()
+    assert not restored.messages
+
+
+async def test_a_message_without_a_subject_is_refused(tmp_path: Path) -> None:
+    for version, text in ((1, "nobody can publish to the subject of message 2: b''"), (2, "entry out of bounds")):
+        restored = Restored(tmp_path)
+        answer = await restored.run(of_either_format(version, b"", b""))
+        assert answer["error"]["err_code"] == 10062 and text in answer["error"]["description"]
+        restored.check_nothing_left()
+    restored = Restored(tmp_path)
+    answer = await restored.run(archive([FILES[0], ("msgs/1.blk", record(1, 1, b"", b"the first of all"))]))
+    assert "subject of message 1: b''" in answer["error"]["description"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("subject", [b"a.*", b"a.>", b"\xff\xfe", b"a\0\x1b\x7f", b"l" * 65_535])
+@pytest.mark.parametrize("headers", [b"", b"no headers at all", b"NATS/1.0\r\n"])
+async def test_what_a_stream_may_have_been_sent_is_restored(
+    tmp_path: Path, version: int, subject: bytes, headers: bytes
+) -> None:
+    """Streams take such from any client that may publish, who could make archives useless otherwise."""
+    restored = Restored(tmp_path)
+    answer = await restored.run(of_either_format(version, subject, headers))
+    assert "error" not in answer
+    assert restored.messages[1] == (2, 2, subject, headers, b"x")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_message_of_an_archive_is_no_status(tmp_path: Path, version: int) -> None:
+    """A puller takes 409 for the end of its request, a mirror 100 for a heartbeat."""
+    for status in (b" 409 Consumer Deleted", b" 100", b"x"):
+        restored = Restored(tmp_path)
+        block = b"NATS/1.0%b\r\nA: b\r\n\r\n" % status
+        assert "error" not in await restored.run(of_either_format(version, b"s", block))
+        assert restored.messages[1] == (2, 2, b"s", HEADERS, b"x")
 
 
 async def test_an_archive_must_show_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

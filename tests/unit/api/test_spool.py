@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +74,15 @@ async def test_what_was_appended_comes_back(tmp_path: Path, *, sealed: bool, sho
     assert (b"what is sent" in disk.written) != sealed
     assert [path.name for path in tmp_path.iterdir()] == ([FILE_NAME] if sealed else []), "it has no name"
     before = len([*Path("/proc/self/fd").iterdir()])
-    one.close()
-    one.close()
+    await one.close()
+    await one.close()
     assert len([*Path("/proc/self/fd").iterdir()]) == before - 1
 
 
 async def test_nothing_appended(tmp_path: Path) -> None:
     one = Spool(tmp_path, Disk(), SeededRng(1))
     assert await read(one) == b""
-    one.close()
+    await one.close()
 
 
 async def test_errors_of_the_disk(tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ async def test_errors_of_the_disk(tmp_path: Path) -> None:
         await one.append(bytes(spool.RECORD_BYTES))
     with pytest.raises(SpoolError, match="read back"):
         await read(one)
-    one.close()
+    await one.close()
     with pytest.raises(SpoolError, match="cannot be set aside: No such file"):
         await Spool(tmp_path / "nowhere", Disk(), SeededRng(1)).append(bytes(spool.RECORD_BYTES))
 
@@ -105,14 +106,14 @@ async def test_a_part_of_the_disk_is_left_free(tmp_path: Path) -> None:
     disk.free = 0.04
     with pytest.raises(SpoolError, match="no room"):
         await one.append(bytes(spool.RECORD_BYTES))
-    one.close()
+    await one.close()
 
 
 async def test_a_file_that_is_closed_is_neither_written_nor_read(tmp_path: Path) -> None:
     """Its number may be that of another file by then."""
     one = Spool(tmp_path, Disk(), SeededRng(1))
     await one.append(bytes(spool.RECORD_BYTES))
-    one.close()
+    await one.close()
     with pytest.raises(SpoolError, match="closed"):
         await read(one)
     writing, going = threading.Event(), threading.Event()
@@ -126,11 +127,46 @@ async def test_a_file_that_is_closed_is_neither_written_nor_read(tmp_path: Path)
     late = Spool(tmp_path, Slow(), SeededRng(1))
     task = asyncio.create_task(late.append(bytes(spool.RECORD_BYTES)))
     await asyncio.to_thread(writing.wait, 5)
-    closing = threading.Thread(target=late.close)
-    closing.start()
-    closing.join(0.05)
-    assert closing.is_alive(), "it waits for the write that is under way"
+    closing = asyncio.create_task(late.close())
+    done, _ = await asyncio.wait([closing], timeout=0.05)
+    assert not done, "it waits for the write that is under way, and the loop goes on"
     going.set()
     await task
-    closing.join(5)
-    assert not closing.is_alive() and not late.is_open
+    await closing
+    assert not late.is_open
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_file_is_closed_in_a_thread_also_when_that_is_cancelled(tmp_path: Path, *, waits: bool) -> None:
+    """The end of a file of gigabytes takes a second. `waits`: for a thread, as all have something to do."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    busy, going = threading.Event(), threading.Event()
+
+    def work() -> None:
+        busy.set()
+        going.wait(5)
+
+    class Slow(Disk):
+        def close(self, fd: int) -> None:
+            work()
+            os.close(fd)
+            raise OSError(5, "Input/output error")
+
+    one = Spool(tmp_path, Slow(), SeededRng(1))
+    await one.append(bytes(spool.RECORD_BYTES))
+    before = len([*Path("/proc/self/fd").iterdir()])
+    other = asyncio.create_task(asyncio.to_thread(work)) if waits else None
+    task = asyncio.create_task(one.close())
+    async with asyncio.timeout(5):
+        while not busy.is_set():
+            await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    going.set()
+    async with asyncio.timeout(5):
+        while len([*Path("/proc/self/fd").iterdir()]) >= before:
+            await asyncio.sleep(0.01)
+    assert not one.is_open
+    if other is not None:
+        await other

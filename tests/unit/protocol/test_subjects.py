@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from jetcluster.protocol import subjects
+from jetcluster.protocol import parser, subjects
 
 TOKENS = (b"a", b"b", b"*", b">")
 LITERALS = [b".".join(p) for n in range(1, 4) for p in product((b"a", b"b", b"c"), repeat=n)]
@@ -86,3 +86,15 @@ def test_full_wildcard_is_no_subset_of_stars() -> None:
     assert subjects.is_subset(b"a.*", b"a.>")
     assert subjects.is_subset(b"a.>", b"a.>")
     assert not subjects.collide(b"a.>", b"a")
+
+
+def test_a_subject_is_sendable_that_a_publish_may_have() -> None:
+    """Each byte, within a subject and as one, as the parser of the clients' commands takes it."""
+    for byte in range(256):
+        for subject in (b"a%cb" % byte, b"%c" % byte):
+            commands = parser.Parser().feed(b"PUB %b 1\r\nx\r\n" % subject)
+            carried = bool(commands) and commands[0][1] == subject and commands[0][2] == b""
+            assert subjects.is_sendable(subject) == carried, subject
+    assert not subjects.is_sendable(b"")
+    assert not subjects.is_sendable(b"s 9 0\r\n\r\nMSG forged 9 1\r\nx\r\nMSG s")
+    assert all(map(subjects.is_sendable, (*PATTERNS, b"a..b", b"a.\xff\xfe")))
