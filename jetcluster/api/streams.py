@@ -112,14 +112,14 @@ async def _under_way(context: ApiContext, assignment: Assignment) -> list[str]:
 
 async def cancel_move(context: ApiContext, request: Request) -> Fields:
     """Gives the stream back its previous peers, placement and number of replicas; replicas that have moved already move
-    back. So it does with a replica that was to leave a server."""
+    back. So it does with a replica that was to leave a server, not with those that a stream gets for lost ones."""
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
     known = await _lookup(context, request)
     before = await _standing(context, request, known)
     members = await _under_way(context, known)
     back = known.origin is None and set(members) == set(known.peers)  # only learners have to go
-    if not members or back or known.is_rescued_by(tuple(members)):
+    if not members or back or (known.origin is None and not known.may_return_to(len(members))):
         raise by_code(errors.NO_RECONFIGURATION)
     wanted: Fields = {"name": known.name, "revision": known.revision}
     if known.origin is not None:

@@ -333,13 +333,15 @@ class MetaService:
         known = len(set(peers)) == len(peers) and all(peer in self._machine.nodes for peer in peers)
         if old is None or old.revision != body["revision"] or not known or not set(peers) & set(old.peers):
             raise by_code(errors.NO_RECONFIGURATION)
-        if len(peers) == old.replicas:
+        if len(peers) == len(old.peers):
             return await self.set_peers(old, peers, body["request"])
+        if not old.may_return_to(len(peers)):
+            raise by_code(errors.NO_RECONFIGURATION)
         if (old.account, old.name, "config") in self._updating:
             raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
         config = {**old.config, "num_replicas": len(peers)}
         command = {"kind": "stream_update", "account": old.account, "config": config, "limits": self._limits(body)}
-        command |= {"request": body["request"], "peers": peers, "from": list(old.peers)}
+        command |= {"request": body["request"], "peers": peers, "from": list(old.peers), "at": self._clock.time_ns()}
         with self._replacing(old, config):
             return await self._decide(command)
 

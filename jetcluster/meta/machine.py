@@ -308,7 +308,8 @@ class MetaMachine:
         self._check_limits(account, config, command["limits"], replaced=old)
         if same_config(config, old.config) and peers == old.peers:
             return {"revision": index, "gid": old.gid, "created": False}
-        self._replace(old, old.changed(index, config=config, peers=peers, origin=origin), effects)
+        scaled = old.scaled_at(command.get("at")) if config["num_replicas"] != old.replicas else None
+        self._replace(old, old.changed(index, config=config, peers=peers, origin=origin, scaled=scaled), effects)
         return {"revision": index, "gid": old.gid, "created": False}
 
     def _where(
@@ -324,9 +325,8 @@ class MetaMachine:
         if not wanted or tuple(command.get("from", old.peers)) != old.peers:
             raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
         peers = tuple(map(str, wanted))
-        if len(peers) != config["num_replicas"] or len(set(peers)) != len(peers):
-            raise ValueError("peers")
-        if scaled and not set(peers) & set(old.peers):
+        lost = scaled and not set(peers) & set(old.peers)
+        if len(peers) != config["num_replicas"] or len(set(peers)) != len(peers) or lost:
             raise ValueError("peers")
         moves = not scaled and set(peers) != set(old.peers)
         return peers, MoveOrigin(old.peers, placement, int(command.get("at", 0))) if moves else None

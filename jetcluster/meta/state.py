@@ -30,6 +30,19 @@ class MoveOrigin(NamedTuple):
         return cls(tuple(map(str, data["peers"])), data["placement"], int(data["since_ns"]))
 
 
+class Scaled(NamedTuple):
+    """The updates of a stream's number of replicas since it was given more or fewer peers without one."""
+
+    numbers: tuple[int, ...]
+    """Each number that it had before one of them, ascending."""
+    since_ns: int
+    """Time of the last one's request."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Scaled:
+        return cls(tuple(map(int, data["numbers"])), int(data["since_ns"]))
+
+
 @dataclass(slots=True, frozen=True)
 class Assignment:
     """One stream and the peers that hold it."""
@@ -61,6 +74,8 @@ class Assignment:
     """The node whose replica became the stream in that rescue; it may no longer have one."""
     fenced: tuple[str, ...] = ()
     """Nodes whose replicas were given up in that rescue; each may have a new replica of the rescued stream."""
+    scaled: Scaled | None = None
+    """For CANCEL_MOVE and INFO alone: no verdict of apply may depend on it, as older versions do not keep it."""
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -81,6 +96,7 @@ class Assignment:
         config: Mapping[str, Any] | None = None,
         peers: tuple[str, ...] | None = None,
         origin: MoveOrigin | None = None,
+        scaled: Scaled | None = None,
     ) -> Assignment:
         peers = peers or self.peers
         hint = self.leader_hint if self.leader_hint in peers else peers[0]
@@ -94,18 +110,25 @@ class Assignment:
             founders=founders,
             reshaped=self.reshaped or set(peers) != set(self.peers),
             origin=origin,
+            scaled=scaled or (self.scaled if len(peers) == len(self.peers) else None),
         )
+
+    def scaled_at(self, since_ns: object) -> Scaled:
+        """Return `scaled` after one more update of the number of replicas."""
+        numbers = {*(self.scaled.numbers if self.scaled is not None else ()), self.replicas}
+        return Scaled(tuple(sorted(numbers)), since_ns if isinstance(since_ns, int) else 0)
 
     def rescued(self, revision: int, number: int, kept: str, peers: tuple[str, ...]) -> Assignment:
         """Return the assignment after a rescue: `kept` holds the stream, and `peers` catch up from it."""
         fenced = tuple(dict.fromkeys(p for p in (*self.fenced, *self.peers) if p != kept))[-MAX_FENCED_NODES:]
         changed = self.changed(revision, peers=(kept, *peers))
-        return replace(changed, leader_hint=kept, founders=(kept,), rescue=number, kept=kept, fenced=fenced)
+        rescued = replace(changed, leader_hint=kept, founders=(kept,), rescue=number, kept=kept, fenced=fenced)
+        return replace(rescued, scaled=None)
 
-    def is_rescued_by(self, voters: tuple[str, ...]) -> bool:
-        """True while the rescued stream has these voters, the replica that it was rescued with, and waits for the
-        others: that it had another number of replicas before cannot be told from them."""
-        return self.rescue > 0 and voters == (self.kept,)
+    def may_return_to(self, voters: int) -> bool:
+        """True where so many voters, while a change is under way, are a number that the stream may be given back. It
+        has others after a rescue or the removal of a server, until it is filled up: nobody asked for them."""
+        return voters == len(self.peers) or (self.scaled is not None and voters in self.scaled.numbers)
 
     def check(self) -> None:
         """Raise ValueError, KeyError or TypeError when some node could not store, show and reload the assignment."""
@@ -142,6 +165,7 @@ class Assignment:
             "origin": self.origin._asdict() if self.origin is not None else None,
             **({"reshaped": True} if self.reshaped else {}),
             **({"rescue": self.rescue, "kept": self.kept, "fenced": list(self.fenced)} if self.rescue else {}),
+            **({"scaled": self.scaled._asdict()} if self.scaled is not None else {}),
         }
 
     @classmethod
@@ -162,6 +186,7 @@ class Assignment:
             int(data.get("rescue", 0)),
             str(data.get("kept", "")),
             tuple(map(str, data.get("fenced", ()))),
+            Scaled.from_dict(data["scaled"]) if data.get("scaled") else None,
         )
 
 

@@ -51,11 +51,18 @@ class ReplicaInfos:
 
     def _origin(self) -> MoveOrigin | None:
         """The state that a cancelled change goes back to: while the stream is moved, its number of replicas changes, or
-        one of them leaves a server. A rescued stream has none: it is given the replicas that it had."""
+        one of them leaves a server. A stream that is given replicas in place of lost ones has none."""
         assignment, before = self._replica.assignment, self._before()
-        if set(before) == set(assignment.peers) or assignment.is_rescued_by(before):
+        if set(before) == set(assignment.peers):
             return None
-        return assignment.origin or MoveOrigin(before, assignment.config.get("placement"), self._replica.placed_ns)
+        if assignment.origin is not None:
+            return assignment.origin
+        if not assignment.may_return_to(len(before)):
+            return None
+        since_ns = self._replica.placed_ns
+        if assignment.scaled is not None and len(before) != len(assignment.peers):
+            since_ns = self._replica.scaled_ns or assignment.scaled.since_ns
+        return MoveOrigin(before, assignment.config.get("placement"), since_ns)
 
     def _desired(self) -> dict[str, Any] | None:
         """The target while `_origin` is known."""

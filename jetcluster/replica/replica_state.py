@@ -87,6 +87,9 @@ class ReplicaState:
         self.placed_ns = services.runtime.clock.time_ns()
         """When this server learned that the stream was to have other peers, Unix nanoseconds. One more change before
         that is done keeps the time of the first, as nats-server's `desired` does."""
+        self.scaled_ns = 0
+        """`Scaled.since_ns` of the first change of the number that is not done; 0 where this server does not know of an
+        earlier one than the assignment's."""
         self.bus = services.events.bus(assignment.account)
         # Memory streams use the same store. Acks do not wait for their log's fsync (`durable`): a killed process loses
         # nothing, a power failure may, which is the meaning of "memory".

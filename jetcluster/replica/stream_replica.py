@@ -317,6 +317,8 @@ class StreamReplica(ReplicaState):
         so that every replica applies it at the same place among the messages."""
         if assignment.peers != self.assignment.peers and set(self.group.peers) == set(self.assignment.peers):
             self.placed_ns = self.runtime.clock.time_ns()
+            scales = assignment.scaled if assignment.replicas != self.assignment.replicas else None
+            self.scaled_ns = scales.since_ns if scales is not None else 0
         self.assignment = assignment
         self.wake()
         self.group.fence(assignment.fenced)

@@ -518,6 +518,18 @@ async def test_a_rescued_stream_keeps_its_number_of_replicas(client: Client) -> 
     assert (await client.ask("STREAM.CANCEL_MOVE.S"))["error"]["err_code"] == 10129
 
 
+async def test_a_stream_that_is_given_a_replica_in_place_of_a_lost_one_keeps_its_number(client: Client) -> None:
+    await client.create("S", num_replicas=2)
+    a, b = found(client).peers
+    members = {"voters": [a], "learners": [b], "outgoing": []}
+    client.cluster.answers["members"] = lambda body: members
+    for number, peers in enumerate([[a], [a, b]]):  # its server was removed, and there was no other; then there is one
+        change = {"kind": "stream_peers", "request": f"r{number}", "account": "A", "name": "S", "peers": peers}
+        client.cluster.apply(json.dumps({**change, "gid": found(client).gid}).encode())
+    assert (await client.ask("STREAM.CANCEL_MOVE.S"))["error"]["err_code"] == 10129
+    assert (found(client).replicas, found(client).peers) == (2, (a, b))
+
+
 def found(client: Client) -> Assignment:
     assignment = client.cluster.machine.assignment("A", "S")
     assert assignment is not None

@@ -364,6 +364,31 @@ async def test_a_removal_that_is_under_way_is_taken_back() -> None:
     assert (await leader.service.handle("stream_stay", back))["assignment"]["peers"] == list(before.peers)
 
 
+async def test_a_number_that_nobody_asked_for_is_not_taken_back() -> None:
+    """A server was removed and there was no other; then there is one. A member that asks may be of an older version."""
+    leader = Leader(4)
+    old = Assignment.from_dict((await leader.create("S", num_replicas=3))["assignment"])
+    a, b, c = old.peers
+    (spare,) = leader.online - set(old.peers)
+
+    async def given(*peers: str) -> Assignment:
+        now = leader.machine.assignment("A", "S")
+        assert now is not None
+        result = await leader.service.set_peers(now, peers, f"r{now.revision}")
+        return Assignment.from_dict(result["assignment"])
+
+    await given(a, b)
+    short = await given(a, spare)
+    stay = {"account": "A", "name": "S", "limits": NO_LIMITS, "request": "s", "peers": [a, b]}
+    back = (await leader.service.handle("stream_stay", {**stay, "revision": short.revision}))["assignment"]
+    assert (back["peers"], back["config"]["num_replicas"]) == ([a, b], 3), "as few as there are"
+    filled = await given(a, b, c)
+    with pytest.raises(ApiError) as caught:
+        await leader.service.handle("stream_stay", {**stay, "request": "t", "revision": filled.revision})
+    assert caught.value.err_code == 10129
+    assert leader.machine.assignment("A", "S") == filled
+
+
 async def test_another_number_of_replicas_is_taken_back() -> None:
     leader = Leader(4)
     before = Assignment.from_dict((await leader.create("S"))["assignment"])

@@ -116,7 +116,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         group=FakeGroup(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
         repair=SimpleNamespace(found=3, repaired=2),
         damaged="", rejected="", disputed="", divergences=1, applying=SimpleNamespace(refusals=1),
-        installing=False, leader_since_ns=0, placed_ns=0,
+        installing=False, leader_since_ns=0, placed_ns=0, scaled_ns=0,
         store=SimpleNamespace(state=state(5, 500)),
         machine=SimpleNamespace(
             rules=SimpleNamespace(memory=False),

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from jetcluster.model.times import parse_rfc3339
 from jetcluster.replica import catchup, exports
 from jetcluster.store import transfer
 from testkit.sim.nodes import SMALL_LOG, Cluster, Node
@@ -182,8 +184,55 @@ async def test_a_rescued_stream_has_no_origin() -> None:
         cluster.isolate(leader.name)
         leader.replica("S").update(assignment.rescued(99, 1, leader.me, others))
         assert "desired" not in leader.replica("S").infos.cluster_object()
-        leader.replica("S").update(assignment.changed(100, peers=(leader.me, *others)))
-        assert "desired" in leader.replica("S").infos.cluster_object()
+        changed = {**assignment.config, "num_replicas": 3}
+        scaled = assignment.changed(100, config=changed, peers=(leader.me, *others), scaled=assignment.scaled_at(9))
+        leader.replica("S").update(scaled)
+        assert leader.replica("S").infos.cluster_object()["desired"]["origin"] == {"replicas": 1}
+
+
+@virtual_time
+async def test_another_number_is_desired_since_it_was_asked_for_whoever_leads() -> None:
+    async with Cluster("ABCDE") as cluster:
+        before = await cluster.create("S", 3)
+        await cluster.equal("S")
+        changed = await cluster.update("S", 5)
+        for node in cluster:
+            if node.me not in before.peers:
+                cluster.isolate(node.name)
+        first = await cluster.led("S")
+        shown = first.replica("S").infos.cluster_object()["desired"]
+        assert changed.scaled is not None and parse_rfc3339(shown["created"]) == changed.scaled.since_ns
+        await asyncio.sleep(2)
+        other = next(node for node in cluster.followers("S") if node.me in before.peers)
+        await cluster.flush()
+        cluster.crash(other.name)
+        again = cluster.restart(other.name)
+        await asyncio.sleep(3)  # what it learns at its start, it learns now
+        assert (await cluster.led("S")).replica("S").group.transfer(again.me)
+        await cluster.until(lambda: again.has("S") and again.replica("S").leading, what="it leads")
+        assert again.replica("S").infos.cluster_object()["desired"] == shown
+
+
+@virtual_time
+async def test_what_a_removed_server_leaves_is_not_desired() -> None:
+    """The stream goes on with one replica less, and is given another one: nobody asked for less."""
+    async with Cluster("ABC") as cluster:
+        assignment = await cluster.create("S", 1)
+        leader = cluster.leader("S")
+        infos = leader.replica("S").infos
+        coming = next(node for node in cluster if node is not leader)
+        cluster.isolate(leader.name)
+        two = replace(assignment, config={**assignment.config, "num_replicas": 2}, peers=(leader.me, "gone"))
+        less = two.changed(100, peers=(leader.me,))
+        leader.replica("S").update(less)
+        assert infos.cluster_object() == {"name": "C", "leader": leader.name}
+        leader.replica("S").update(less.changed(101, peers=(leader.me, coming.me)))
+        assert infos.cluster_object() == {"name": "C", "leader": leader.name}
+        scaled = less.changed(102, peers=(leader.me, coming.me), scaled=two.scaled_at(7))
+        leader.replica("S").update(scaled)
+        assert infos.cluster_object() == {"name": "C", "leader": leader.name}, (
+            "it had two before the update, and not one"
+        )
 
 
 @virtual_time
