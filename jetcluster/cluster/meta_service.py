@@ -340,8 +340,9 @@ class MetaService:
         if (old.account, old.name, "config") in self._updating:
             raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
         config = {**old.config, "num_replicas": len(peers)}
-        command = {"kind": "stream_update", "account": old.account, "config": config, "limits": self._limits(body)}
-        command |= {"request": body["request"], "peers": peers, "from": list(old.peers), "at": self._clock.time_ns()}
+        command: Body = {"kind": "stream_update", "account": old.account, "config": config}
+        command |= {"limits": self._limits(body), "request": body["request"]}
+        command |= {"peers": peers, "from": list(old.peers), "at": self._clock.time_ns()}
         with self._replacing(old, config):
             return await self._decide(command)
 
