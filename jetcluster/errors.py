@@ -303,6 +303,7 @@ those with code 503 that are missing here: a full store or account, an account w
 cluster."""
 
 # The numbers that this project's code names; the others are reached through `by_code`.
+ACCOUNT_FULL: Final = 10002
 BAD_REQUEST: Final = 10003
 NO_SUITABLE_PEERS: Final = 10005
 NOT_AVAILABLE: Final = 10008

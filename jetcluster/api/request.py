@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
@@ -175,7 +177,9 @@ class RestoreRoom:
 
     restores: int = 0
     held: int = 0
-    """Bytes that they have received and not passed on yet."""
+    """Bytes in memory that they have received and not passed on yet."""
+    aside: Counter[str] = field(default_factory=Counter)
+    """Bytes that they have set aside in files, by account."""
 
 
 @dataclass(slots=True)
@@ -201,6 +205,8 @@ class ApiContext:
     restore_room: RestoreRoom = field(default_factory=RestoreRoom)
     spool: Callable[[], Spool] | None = None
     """Makes a file for what cannot be worked on as it comes."""
+    spool_bytes: Callable[[], int] = field(default=lambda: sys.maxsize)
+    """Bytes that those of this node may have together."""
     advise: Callable[[Event], None] = field(default=lambda event: None)
     """Publishes an event in the system account."""
 

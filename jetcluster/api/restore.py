@@ -295,6 +295,9 @@ class RestoreReceiver:
         while await self._in_steps(self._until_full(decoding)):
             await self._flush()
         await self._set_aside(data)
+        self._check_held()
+
+    def _check_held(self) -> None:
         self._count()
         if self._room.held > MAX_HELD_BYTES:
             raise stream_archive.ArchiveError("too much is being restored at the same time")
@@ -354,8 +357,10 @@ class RestoreReceiver:
             if self._context.spool is None:
                 raise stream_archive.ArchiveError("this server has no disk to set an archive of this format aside")
             from jetcluster.api.restore_tar import TarRestore  # few servers ever see one
+            from jetcluster.api.spool_room import SpoolClaim
 
-            self._tar = TarRestore(self._context.spool())
+            claim = SpoolClaim(self._context, self._request.account, self._assignment)
+            self._tar = TarRestore(self._context.spool(), claim)
         first = bytes(self._first)
         self._first.clear()
         return first
@@ -474,6 +479,7 @@ class RestoreReceiver:
             if entry is not None:
                 self._note(entry)
             if entry is None or self._is_full or number % STEP_ENTRIES == STEP_ENTRIES - 1:
+                self._check_held()
                 yield
 
     async def _restore_consumer(self, assignment: Assignment, name: str, reading: Callable[[], Steps[Fields]]) -> None:

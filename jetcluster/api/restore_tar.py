@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from jetcluster.api.spool import Spool, SpoolError
+from jetcluster.api.spool_room import SpoolClaim
 from jetcluster.budget import Steps
 from jetcluster.model import json_steps
 from jetcluster.protocol import consumer_file, s2
@@ -30,14 +31,19 @@ _FILE_FIELDS: Final = ("Created", "Name")
 class TarRestore:
     """The archive of one restore."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, claim: SpoolClaim) -> None:
         self._spool = spool
+        self._claim = claim
         self._survey = TarSurvey()
+        self._frames = s2.Decoder()
+        self._messages: TarMessages | None = None
+        """The second reading."""
 
     @property
     def held(self) -> int:
         """Bytes in memory, roughly."""
-        return self._survey.held + self._spool.held
+        again = self._messages.held if self._messages is not None else 0
+        return self._survey.held + self._spool.held + self._frames.held + again
 
     @property
     def idle(self) -> int:
@@ -49,7 +55,8 @@ class TarRestore:
         return self._survey.feed(content)
 
     async def keep(self, data: bytes) -> None:
-        """Sets aside what was received. Raises ArchiveError."""
+        """Sets aside what was received. Raises ApiError, ArchiveError."""
+        await self._claim.add(len(data))
         try:
             await self._spool.append(data)
         except SpoolError as error:
@@ -78,20 +85,23 @@ class TarRestore:
     async def messages(self) -> AsyncIterator[Iterator[ArchiveEntry | None]]:
         """Yields, after `state`, iterators over the messages, each to be exhausted before the next. Their None is a
         step of work. Raises ArchiveError."""
-        frames = s2.Decoder()
+        assert self._messages is not None
         try:
             async for piece in self._spool.pieces():
-                yield self._reading(frames, piece)
+                yield self._reading(self._messages, piece)
         except SpoolError as error:
             raise ArchiveError(str(error)) from error
 
     async def close(self) -> None:
-        await self._spool.close()
+        try:
+            await self._spool.close()
+        finally:
+            self._claim.end()
 
-    def _reading(self, frames: s2.Decoder, piece: bytes) -> Iterator[ArchiveEntry | None]:
-        for content in frames.steps(piece):
+    def _reading(self, messages: TarMessages, piece: bytes) -> Iterator[ArchiveEntry | None]:
+        for content in self._frames.steps(piece):
             if content is not None:
-                yield from self._messages.feed(content)
+                yield from messages.feed(content)
             yield None
 
 

@@ -66,6 +66,7 @@ class AccountApis:
             strict=options.jetstream.strict,
             compat=options.compat,
             spool=partial(self._spool, directory),
+            spool_bytes=lambda: jetstream.services.settings.account_quota.file_room,
             advise=partial(jetstream.services.events.tell, options.system_account_name),
         )
         self._serve(self._context)

@@ -107,7 +107,15 @@ class TarSurvey:
         """Bytes, roughly."""
         readers = sum(one.held for one in (self._block, self._index, self._all) if one is not None)
         blocks = (len(self._checksums) + len(self._ranges)) * BLOCK_OVERHEAD_BYTES
-        return readers + blocks + self._gone.held + self._pages * 256 + len(self._file) + self._consumers_bytes
+        return (
+            self._tar.held
+            + readers
+            + blocks
+            + self._gone.held
+            + self._pages * 256
+            + len(self._file)
+            + self._consumers_bytes
+        )
 
     @property
     def finished(self) -> bool:
@@ -254,6 +262,11 @@ class TarMessages:
         self._block: RecordReader | None = None
         self._seq = 0
         """Newest sequence of the present block."""
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory beside the plan."""
+        return self._tar.held + (self._block.held if self._block is not None else 0)
 
     def feed(self, data: bytes) -> Iterator[ArchiveEntry | None]:
         """The messages that `data` completes, as entries of format V2, and None after steps. Raises ArchiveError."""

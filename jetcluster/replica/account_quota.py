@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.clock import Clock
-from jetcluster.errors import INSUFFICIENT_RESOURCES, by_code
+from jetcluster.errors import ACCOUNT_FULL, INSUFFICIENT_RESOURCES, by_code
 from jetcluster.logs import Log
 from jetcluster.mesh.frames import FrameError
 from jetcluster.meta.state import Assignment
@@ -43,7 +43,7 @@ FAR_BYTES: Final = 64 * GRANT_BYTES
 """while more than this remains (for an account, times replicas)."""
 SMALL_BYTES: Final = 64 << 10
 """Size of a command for which a node that is not full has room."""
-_ACCOUNT_FULL: Final = by_code(10002)
+_ACCOUNT_FULL: Final = by_code(ACCOUNT_FULL)
 _NODE_FULL: Final = by_code(INSUFFICIENT_RESOURCES)
 _NOTHING: Final = AccountLimits(max_memory=0, max_storage=0)
 
@@ -166,6 +166,12 @@ class AccountQuota:
         share.led += weight
         share.held += size
         return share
+
+    @property
+    def file_room(self) -> int:
+        """Bytes that this node may hold in files beside what it holds."""
+        most = self._node(False)
+        return MAX_SIZE if most < 0 else max(0, most - self.held[False])
 
     def trouble(self) -> str:
         """The node's trouble, "" for none: even small messages to file streams find no room here, so another node

@@ -152,8 +152,10 @@ def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
             held.add(_number(seq))
             if number % HELD_PER_STEP == 0:
                 yield
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"state of a consumer: {error!r}") from error
+    except KeyError as error:
+        raise ValueError(f"the state of a consumer has no {error.args[0]}") from error
+    except (AttributeError, TypeError) as error:
+        raise ValueError("the state of a consumer is malformed") from error
     left = sorted(held.difference(pending))
     made: Fields = {"delivered": delivered, "floor": floor, "pending": sorted(pending.values()), **by_key, **letters}
     return made | ({"held": left} if left else {})

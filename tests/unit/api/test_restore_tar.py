@@ -18,6 +18,7 @@ import pytest
 
 from jetcluster.api import restore
 from jetcluster.api.spool import Spool
+from jetcluster.model.limits import AccountLimits
 from jetcluster.protocol import s2, stream_archive
 from jetcluster.protocol.tar_archive import TarSurvey
 from jetcluster.stream.log.bodies import decode_runs
@@ -98,7 +99,7 @@ class Restored:
             told = await self.client.raw(begun["deliver_subject"])
         answer: dict[str, Any] = json.loads(told)
         async with asyncio.timeout(5):
-            while any(spool.is_open for spool in self.spools) or ("error" in answer and self.config is not None):
+            while self.client.context.restore_room.aside or ("error" in answer and self.config is not None):
                 await asyncio.sleep(0.001)
         return answer
 
@@ -109,7 +110,8 @@ class Restored:
 
     def check_nothing_left(self) -> None:
         assert self.config is None
-        assert self.client.context.restore_room.restores == self.client.context.restore_room.held == 0
+        room = self.client.context.restore_room
+        assert room.restores == room.held == 0 and not room.aside
         assert not any(spool.is_open for spool in self.spools)
         assert self.folder is None or not list(self.folder.iterdir())
 
@@ -178,6 +180,14 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no object": (archive([("meta.inf", b"[]"), *FILES[1:]]), "meta.inf is no JSON object"),
     "consumer's JSON": (archive([*FILES[:5], ("obs/C/meta.inf", b"[]"), FILES[-1]]), "consumer C: no object"),
     "consumer's state": (archive([*FILES[:-1], ("obs/C/o.dat", b"\x16\x02")]), "consumer C: the state of a consumer"),
+    "consumer without a state": (
+        framed(
+            stream_archive.MAGIC
+            + stream_archive.encode(b"consumers/C", 0, 0, b"", b'{"state":{}}')
+            + stream_archive.END
+        ),
+        "consumer C: the state of a consumer has no delivered",
+    ),
     "order": (archive([FILES[0], ("msgs/1.blk", SECOND), ("msgs/2.blk", FIRST)]), "messages out of order"),
     "damaged": (archive([FILES[0], ("msgs/1.blk", FIRST + b"\xff" * 40)]), "msgs/1.blk is damaged"),
     "behind the end": (archive(FILES) + b"".join(s2.encode(b"x" * 512)), "behind the end"),
@@ -280,6 +290,42 @@ async def test_what_restores_hold_is_bounded(tmp_path: Path, monkeypatch: pytest
     answer = await restored.run(archive([FILES[0], ("msgs/1.blk", many)]), chunk=2000)
     assert "too much is being restored" in answer["error"]["description"]
     restored.check_nothing_left()
+
+
+async def test_what_the_second_reading_holds_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one passes over a long message that was erased, and comes in one chunk."""
+    whole = tar([FILES[0], ("msgs/1.blk", erased(1, 1, 2 << 20) + record(2, 2, b"s"))])
+    at = whole.index(b"\xa5" * (2 << 20))
+    data = framed(whole[:at]) + compressed(b"\xa5" * 64, 2 << 20) + framed(whole[at + (2 << 20) :])
+    assert len(data) < 10_000
+    for most, fits in ((5 << 20, True), (1 << 20, False)):
+        monkeypatch.setattr(restore, "MAX_HELD_BYTES", most)
+        restored = Restored(tmp_path)
+        answer = await restored.run(data)
+        if fits:
+            assert "error" not in answer and len(restored.messages) == 1
+        else:
+            assert "too much is being restored" in answer["error"]["description"]
+            restored.check_nothing_left()
+
+
+async def test_what_is_set_aside_has_the_room_of_its_account_and_of_the_server(tmp_path: Path) -> None:
+    data = archive([FILES[0], ("msgs/1.blk", b"".join(record(seq, seq, b"s", bytes(1000)) for seq in range(1, 400)))])
+    cases = (1000, 1 << 40, 10002), (-1, 1000, 10023), (1 << 20, 1 << 20, None)
+
+    def returning(value: Any) -> Callable[..., Any]:
+        return lambda *_: value
+
+    for account, node, err_code in cases:
+        restored = Restored(tmp_path)
+        context = restored.client.context
+        context.own_limits, context.spool_bytes = returning(AccountLimits(max_storage=account)), returning(node)
+        answer = await restored.run(data, chunk=500)
+        assert answer.get("error", {}).get("err_code") == err_code, answer
+        if err_code is None:
+            assert len(restored.messages) == 399 and not context.restore_room.aside
+        else:
+            restored.check_nothing_left()
 
 
 @pytest.mark.parametrize("what", ["tombstones", "a message again and again", "an unknown file", "erased messages"])

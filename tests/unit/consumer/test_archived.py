@@ -166,6 +166,21 @@ def test_anything_else_is_refused(found: dict[str, Any]) -> None:
         archived.decode(found)
 
 
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ({}, "the state of a consumer has no delivered"),
+        ({"delivered": {"consumer_seq": 1}}, "the state of a consumer has no stream_seq"),
+        ({"delivered": 5, "ack_floor": {}}, "the state of a consumer is malformed"),
+        ([5], "the state of a consumer is malformed"),
+    ],
+)
+def test_a_refusal_is_a_sentence(found: Any, text: str) -> None:
+    """The client of a restore is shown it."""
+    with pytest.raises(ValueError, match=f"^{text}$"):
+        archived.decode(found)
+
+
 def test_deliveries_that_no_page_can_hold_are_cut() -> None:
     """They would raise when the page is written, on all replicas alike."""
     node = Node()

@@ -429,3 +429,15 @@ def test_what_the_configuration_lets_a_node_hold_and_what_is_in_memory_is_no_tro
     node = Node(node=1000)
     node.by_disk = True
     assert node.taken(node.stream(memory=True), 100) == 10 and node.room.trouble() == ""
+
+
+def test_the_room_for_other_files_of_a_node() -> None:
+    node = Node(node=1000)
+    assert node.room.file_room == 1000
+    node.take(node.stream(), 300)
+    node.take(node.stream(memory=True), 100)
+    assert node.room.file_room == 700
+    node.node = 200
+    assert node.room.file_room == 0
+    node.node = -1
+    assert node.room.file_room == MAX_SIZE
