@@ -436,7 +436,7 @@ class GroupLog:
         """Correct the configuration in force at the base."""
         self.configs[0] = (self.base_index, config)
         self.restate()
-        self.entry_gseq = self.gseq
+        self.election_gseq = self.gseq  # entries are on disk as before
 
     def heal(self) -> None:
         """Note that the damage is repaired: from now on this replica counts again."""

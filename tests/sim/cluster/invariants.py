@@ -96,8 +96,8 @@ class Invariants:
         """(machine, group) of one that was made to drift -> the object of that process, and how often it found so."""
         self._unacked: dict[tuple[str, int, int, int], tuple[object, set[int]]] = {}
         """(machine, group, consumer, epoch) -> (the object of that process, what was there and waited for its ack)."""
-        self._unneeded: dict[str, tuple[int, float]] = {}
-        """Machine -> (its journal's oldest segment, of which nobody has anything; since when)."""
+        self._unneeded: dict[str, tuple[object, int, float]] = {}
+        """Machine -> (its journal, the oldest segment, of which nobody has anything; since when)."""
 
     def begin(self) -> None:
         self.look()

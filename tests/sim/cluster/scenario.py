@@ -23,7 +23,7 @@ ENCRYPTED = 5
 SECOND_ACKS = 4
 """One in so many scenarios has reply subjects of version 2, at all servers or at some."""
 CIPHERS = ("aes", "chachapoly", "mixed")
-LATER = 0.12
+LATER = 0.2
 """Share of seeds that have a workload of weight 0."""
 HARSH = ("blackout", "kill", "partition", "power")
 
