@@ -284,9 +284,9 @@ class Invariants:
         held = any(first <= oldest for first in (log.first_segment() for log in logs) if first is not None)
         needed = held or oldest >= min(journal.restatement.complete, journal.newest_segment) or journal.failed
         excused = machine.paused or machine.disk.hung or machine.clock.slowness != machine.usual_slowness
-        before, since = self._unneeded.get(machine.name, (0, 0.0))
-        if needed or excused or before != oldest:
-            self._unneeded[machine.name] = (0 if needed else oldest), now
+        process, before, since = self._unneeded.get(machine.name, (None, 0, 0.0))
+        if needed or excused or before != oldest or process is not journal:
+            self._unneeded[machine.name] = journal, (0 if needed else oldest), now
             return
         what = f"segment {oldest} is kept for {now - since:.1f} s, of which nobody has anything"
         self._require(now - since < KEPT, f"{machine.name}: {what}")
