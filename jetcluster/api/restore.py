@@ -231,11 +231,11 @@ class RestoreReceiver:
             self._room.restores -= 1
             self._count(over=True)
             try:
-                if self._tar is not None:
-                    await self._tar.close()
-            finally:
                 if not done:
                     await self._undo()
+            finally:
+                if self._tar is not None:
+                    await self._tar.close()
         if done:
             event = advisories.restore_complete(name, start, self._received, client)
             tell_transfer(self._bus, name, "restore_complete", event)
