@@ -341,9 +341,9 @@ class MetaService:
             raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
         config = {**old.config, "num_replicas": len(peers)}
         command = {"kind": "stream_update", "account": old.account, "config": config, "limits": self._limits(body)}
-        command |= {"request": body["request"], "peers": peers, "from": list(old.peers), "at": self._clock.time_ns()}
+        command |= {"request": body["request"], "peers": peers, "from": list(old.peers)}
         with self._replacing(old, config):
-            return await self._decide(command)
+            return await self._decide({**command, "at": self._clock.time_ns()})
 
     def peers_without(self, old: Assignment, removed: str, tags: Sequence[str] = ()) -> list[str]:
         """Returns the stream's peers with another node in place of `removed`, which has these tags besides those of its
