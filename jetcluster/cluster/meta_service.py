@@ -342,9 +342,9 @@ class MetaService:
         config = {**old.config, "num_replicas": len(peers)}
         command: Body = {"kind": "stream_update", "account": old.account, "config": config}
         command |= {"limits": self._limits(body), "request": body["request"]}
-        command |= {"peers": peers, "from": list(old.peers), "at": self._clock.time_ns()}
+        command |= {"peers": peers, "from": list(old.peers)}
         with self._replacing(old, config):
-            return await self._decide(command)
+            return await self._decide({**command, "at": self._clock.time_ns()})
 
     def peers_without(self, old: Assignment, removed: str, tags: Sequence[str] = ()) -> list[str]:
         """Returns the stream's peers with another node in place of `removed`, which has these tags besides those of its

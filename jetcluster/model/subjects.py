@@ -21,7 +21,7 @@ MAX_SUBJECT_CHARS = 16_383
 """Characters of a subject in a configuration: in UTF-8 they are at most 65,535 bytes, the limit of stored subjects."""
 MAX_TOKENS = 2048
 """Tokens of a subject, as many as fit into nats-server's default control line."""
-_BLANKS = frozenset(" \t\n\f\r")
+_BLANKS = frozenset(" \t\n\v\f\r")
 
 
 def is_valid(subject: str) -> bool:

@@ -32,7 +32,7 @@ _ONE_TOKEN: Final = re.compile(r"\{\{\s*(wildcard|partition)\s*\([^.]*\)\s*\}\}"
 """Functions whose result is one token; others may make several."""
 _COMMA: Final = re.compile(rb",\s*")
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]{1,19}")
-_BLANKS: Final = frozenset(b" \t\n\f\r")
+_BLANKS: Final = frozenset(b" \t\n\v\f\r")
 _MAX_DIGITS: Final = 10
 """Digits of a function's number."""
 

@@ -45,7 +45,10 @@ class LeafParser(PortionParser[Command]):
                 return self._keep(data, position, 0)
             verb, _, rest = data[position:newline].strip().partition(b" ")
             if verb == b"LMSG" or verb == b"HMSG":
-                end = self._message(rest.split(), verb == b"HMSG", data, newline + 1, commands)
+                if b"\v" in rest or b"\f" in rest:
+                    end = self._message(_plain_words(rest), verb == b"HMSG", data, newline + 1, [])
+                else:
+                    end = self._message(rest.split(), verb == b"HMSG", data, newline + 1, commands)
                 if end > total:
                     return self._keep(data, position, end - position)
                 position = end
@@ -75,6 +78,15 @@ class LeafParser(PortionParser[Command]):
             raise _malformed("payload not ended by CRLF")
         commands.append((MESSAGE, place[0], reply, queues, data[start : start + header], data[start + header : body]))
         return body + 2
+
+
+def _plain_words(rest: bytes) -> list[bytes]:
+    """Returns the words of a line with other blanks in it than space and tab, at which alone nats-server splits.
+
+    Such a message is dropped: no line to a client can hold its subject. Split at them, it would come on another subject
+    than the one that its sender may publish to.
+    """
+    return list(filter(None, rest.replace(b"\t", b" ").split(b" ")))
 
 
 def _destination(place: list[bytes]) -> tuple[bytes, list[bytes]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 _DOT = b"."
 _STAR = b"*"
 _FULL = b">"
-_BLANKS = frozenset(b" \t\r\n\f\0")
+_BLANKS = frozenset(b" \t\r\n\v\f\0")
 
 
 def is_valid(subject: bytes) -> bool:

@@ -50,6 +50,15 @@ def test_commands_do_not_depend_on_how_the_input_is_split(step: int) -> None:
     assert found == [command for _, command in TRANSCRIPT]
 
 
+@pytest.mark.parametrize("step", [1, 100_000])
+def test_a_subject_that_no_client_can_be_told_is_dropped_and_not_split(step: int) -> None:
+    """nats-server takes these bytes for a part of the subject, and asks the sender's permissions about all of it."""
+    text = b"LMSG x.secret\x0bq 1\r\na\r\nLMSG x.secret\x0cq re 1\r\na\r\nLMSG a\tre 1\r\nb\r\n"
+    parser = LeafParser()
+    found = [c for at in range(0, len(text), step) for c in parser.feed(text[at : at + step])]
+    assert parser.error is None and found == [(MESSAGE, b"a", b"re", [], b"", b"b")]
+
+
 @pytest.mark.parametrize(
     ("line", "text", "reason"),
     [

@@ -98,3 +98,9 @@ def test_a_subject_is_sendable_that_a_publish_may_have() -> None:
     assert not subjects.is_sendable(b"")
     assert not subjects.is_sendable(b"s 9 0\r\n\r\nMSG forged 9 1\r\nx\r\nMSG s")
     assert all(map(subjects.is_sendable, (*PATTERNS, b"a..b", b"a.\xff\xfe")))
+
+
+def test_all_that_a_line_is_split_at_is_no_part_of_a_subject() -> None:
+    blanks = [byte for byte in range(256) if bytes([byte]).isspace()]
+    assert blanks == [9, 10, 11, 12, 13, 32]
+    assert not any(subjects.is_valid(b"a%cb" % byte) for byte in blanks)
