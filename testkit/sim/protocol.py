@@ -179,6 +179,8 @@ class Protocol:
         log = group.log
         if log.durable and not (log.relaxed or log.damaged):
             told = self._acks.get(key, {}).get(log.term, {}).get(group.me, 0)
+            if log.last_index < told and self._deployment.vows.may_lack_its_end(self._deployment.machines[name]):
+                return
             what = f"has {log.last_index} entries in term {log.term}, and acknowledged {told}"
             self._rule(name, key, log.last_index >= told, what)
 

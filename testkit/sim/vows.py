@@ -207,6 +207,11 @@ class Vows:
 
         self._deployment.scheduler.after(POLL, look)
 
+    def may_lack_its_end(self, machine: Machine) -> bool:
+        """The end of its journal may be gone without a trace: it died before what was durable had been marked so, and
+        something has happened to the disk."""
+        return machine.name in self._unmarked and machine.disk_troubled(JOURNAL)
+
     def _compare(self, machine: Machine, logs: dict[int, Any]) -> None:
         for gid, log in logs.items():
             key = machine.name, gid
@@ -217,7 +222,7 @@ class Vows:
                 self._broken(key, "starts with a damaged journal, and nothing has happened to its disk")
             if not log.durable or log.damaged or log.joining or log.fetching:
                 continue
-            if machine.name in self._unmarked and machine.disk_troubled(JOURNAL):
+            if self.may_lack_its_end(machine):
                 continue
             self.kept += 1
             claim = self.claims.get(key, 0)

@@ -25,15 +25,19 @@ class Rig:
         self.found: list[str] = []
         self.groups = {peer: self._group(peer) for peer in PEERS}
         self.groups["a"].engine.role, self.groups["a"].engine.leading = Role.LEADER, True
-        machines: dict[str, Any] = {}
+        self.machines: dict[str, Any] = {}
+        machines = self.machines
         self.known = {peer: {GROUP: self.groups[peer]} for peer in PEERS}
         """The groups of each server's Raft."""
         for peer in PEERS:
             raft = SimpleNamespace(me=peer, groups=self.known[peer])
             node = SimpleNamespace(jetstream=SimpleNamespace(_raft=raft))
             machines[peer] = SimpleNamespace(node=node, clock=SimpleNamespace(now=lambda: 50.0, true_delay=float))
+        self.torn: list[Any] = []
+        """Machines whose journals may have lost their ends without a trace."""
         deployment: Any = SimpleNamespace(
             machines=machines,
+            vows=SimpleNamespace(may_lack_its_end=lambda machine: machine in self.torn),
             servers={peer: SimpleNamespace(cluster="sim") for peer in PEERS},
             scheduler=SimpleNamespace(now=1.0),
         )
@@ -137,6 +141,10 @@ def test_an_ack_of_the_whole_log_is_on_disk(rig: Rig) -> None:
 def test_what_was_acknowledged_stays(rig: Rig) -> None:
     rig.ack("b", 10)
     rig.groups["b"].log.last_index = 9
+    rig.torn.append(rig.machines["b"])
+    rig.ack("b", 8)
+    assert not rig.found
+    rig.torn.clear()
     rig.ack("b", 8)
     assert "acknowledged 10" in rig.found[0]
 
