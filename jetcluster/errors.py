@@ -23,7 +23,7 @@ exceptions belong to one of these families, and also to ValueError or OSError wh
     │   RefusedImportError, RemovedStoreError, RescueStoreError, StorageError
     ├─ DiskError           disk        no         stored data that cannot be read or written: rebuilt from a replica
     │   AskedError, DamagedBackupError, DamagedError, FastRowError, GuardRowError, JournalDamageError, KvError,
-    │   MissingError, SealError, StateError, StreamJobError
+    │   MissingError, SealError, SpoolError, StateError, StreamJobError
     ├─ PassingError        nobody      yes        a temporary state: no leader, no link, no room, no answer yet
     │   BusyError, ChangedError, ConflictError, ConnectionLostError, IncompleteError, ListChangedError, LostViewError,
     │   MeshError (but not one that is the peer's no), NoRespondersError, OutcomeUnknownError, ReplicaLagError,

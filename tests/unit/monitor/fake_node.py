@@ -21,6 +21,7 @@ from jetcluster.model.stream import StreamConfig
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.journal.writer import DiskWaits
+from jetcluster.raft.membership import Config
 from jetcluster.replica.replica_info import ReplicaInfos
 
 NO_LIMITS = {"max_memory": -1, "max_storage": -1, "max_streams": -1, "max_consumers": -1}
@@ -36,6 +37,9 @@ class FakeGroup:
         self.refused = ""
         self.overrun, self.overrun_count = False, 0
         self._me = me
+
+    def members_at(self, index: int) -> Config:
+        return Config(self.peers)
 
     def status(self) -> GroupStatus:
         peers = [PeerStatus(peer, 10, 995.0, True, True, acked_index=10) for peer in self.peers if peer != self._me]
