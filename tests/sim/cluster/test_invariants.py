@@ -96,20 +96,22 @@ def test_what_is_gone_and_waits_for_an_ack_is_noticed(deployment: Deployment) ->
 
 
 def test_a_segment_that_is_kept_for_nobody_is_noticed(deployment: Deployment) -> None:
-    def journal(first: int, complete: int = 3) -> SimpleNamespace:
-        return SimpleNamespace(
-            retention=SimpleNamespace(oldest=1), groups={7: SimpleNamespace(first_segment=lambda: first)},
-            restatement=SimpleNamespace(complete=complete), newest_segment=3, failed=None,
-        )  # fmt: skip
+    def journal() -> SimpleNamespace:
+        return SimpleNamespace(retention=SimpleNamespace(oldest=1), newest_segment=3, failed=None)
 
-    def look(*of: int, seconds: float = KEPT) -> None:
-        attrgetter("_segments_go")(invariants)(deployment.machines["n1"], journal(*of))
+    def look(first: int, complete: int = 3, seconds: float = KEPT, at: SimpleNamespace | None = None) -> None:
+        at = at or usual
+        at.groups = {7: SimpleNamespace(first_segment=lambda: first)}
+        at.restatement = SimpleNamespace(complete=complete)
+        attrgetter("_segments_go")(invariants)(deployment.machines["n1"], at)
         deployment.run(seconds)
 
-    invariants = Invariants(deployment)
+    invariants, usual = Invariants(deployment), journal()
     look(2)
     look(1)
     look(2, 1)
+    look(2, seconds=KEPT - 1.0)
+    look(2, at=journal())  # the server has started again
     look(2, seconds=KEPT - 1.0)
     look(2)
     with pytest.raises(Violation, match=r"segment 1 is kept for \d\.\d s, of which nobody has anything"):
