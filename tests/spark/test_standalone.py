@@ -29,12 +29,12 @@ where = {"servers": servers, "stream": "ORDERED", "metricsUrl": listener.url, "m
 orders = spark.readStream.format("jetstream").options(**where).load()
 orders = orders.selectExpr("seq", "concat('k', seq % 20) AS key")
 query = (
-    lookup(orders, "key", "BUYERS", {"servers": servers}).selectExpr("seq", "CAST(value AS STRING) AS buyer")
+    lookup(orders, "key", "SHOPPERS", {"servers": servers}).selectExpr("seq", "CAST(value AS STRING) AS buyer")
     .writeStream.format("json").queryName("orders with buyers").option("checkpointLocation", f"{folder}/checkpoint")
     .option("path", f"{folder}/out").trigger(availableNow=True).start()
 )
 query.awaitTermination()
-batch = lookup(spark.range(40).selectExpr("concat('k', id) AS key"), "key", "BUYERS", {"servers": servers})
+batch = lookup(spark.range(40).selectExpr("concat('k', id) AS key"), "key", "SHOPPERS", {"servers": servers})
 found = batch.where("value IS NOT NULL").count()
 text = urllib.request.urlopen(listener.url.replace("/tasks", "/metrics")).read().decode()
 executors = spark.sparkContext._jsc.sc().statusStore().executorList(True).size() - 1
@@ -127,8 +127,8 @@ def test_look_ups_metrics_and_names(
     """On the cluster that the test before has left: by a master that was started again, and another second worker."""
     create(connection, "ORDERED")
     fill(connection, numbered("ORDERED", 1500))
-    create(connection, "KV_BUYERS", subjects=["$KV.BUYERS.>"], max_msgs_per_subject=1)
-    fill(connection, [(f"$KV.BUYERS.k{n}", b"buyer %d" % n) for n in range(10)])
+    create(connection, "KV_SHOPPERS", subjects=["$KV.SHOPPERS.>"], max_msgs_per_subject=1)
+    fill(connection, [(f"$KV.SHOPPERS.k{n}", b"buyer %d" % n) for n in range(10)])
     events = Events(tmp_path / "events")
     found = json.loads(standalone.run(LOOKED_UP, servers, str(tmp_path), conf=events.conf).splitlines()[-1])
     rows = [json.loads(line) for file in (tmp_path / "out").glob("*.json") for line in file.read_text().splitlines()]
