@@ -24,7 +24,7 @@ from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import found
 from tests.sim.cluster.workloads import archive_exam, visitor_exam, wait_exam
 
-pytestmark = pytest.mark.sim
+pytestmark = [pytest.mark.sim, pytest.mark.thorough]
 
 
 def examined(
