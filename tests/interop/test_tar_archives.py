@@ -139,7 +139,7 @@ async def consumers(client: Client, stream: str) -> dict[str, Any]:
 
 
 class Original:
-    """What an old server had, and its archives."""
+    """Messages and consumers of an old server, and its archives."""
 
     def __init__(self) -> None:
         self.contents: dict[str, tuple[dict[str, Any], list[Any]]] = {}

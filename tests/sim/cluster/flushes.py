@@ -1,4 +1,4 @@
-"""What the journal may forget is on the disk of the data store: held against what a loss of power would leave of it at
+"""The judge of flushes: the disk of the data store has all that the journal may forget, also after a loss of power at
 that moment. The harm takes a second accident, of all servers, before the next flush."""
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _flushed(replica: Replica, jetstream: JetStream) -> int | None:
 
 
 def _pair(kv: Any, key: bytes) -> bytes | None:
-    """What a loss of power would leave under a key."""
+    """The pair under a key that a loss of power would leave."""
     flushed: dict[bytes, bytes] = attrgetter("_db.store.flushed")(kv)
     seal = getattr(kv, "_seal", None)
     if seal is None:

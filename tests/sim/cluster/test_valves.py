@@ -1,4 +1,4 @@
-"""Whoever waits at a valve that is open is noticed."""
+"""A client that waits at a valve that is open is noticed."""
 
 from __future__ import annotations
 

@@ -148,6 +148,17 @@ class Workload:
                 else:
                     raise ApiError({"code": int(msg.status[:3]), "description": msg.status})
 
+    async def cancelled(self, session: Session, stream: str) -> dict[str, Any] | None:
+        """Takes back the change of the stream's place or number of replicas; returns the answer, or None where there is
+        nothing to take back."""
+        try:
+            return await session.api(f"STREAM.CANCEL_MOVE.{stream}")
+        except ApiError as error:
+            if error.err_code != NOTHING_MOVES:
+                raise
+            self.count("nothing to cancel")
+            return None
+
     def text_of(self, message: dict[str, Any]) -> str:
         """The payload in an answer of MSG.GET."""
         return base64.b64decode(message.get("data", "")).decode()
@@ -309,8 +320,10 @@ async def together(*parts: Coroutine[Any, Any, None]) -> None:
             group.create_task(part)
 
 
+NOTHING_MOVES = 10129
+"""Error code of a CANCEL_MOVE without a change that it could take back."""
 ACK_TOKENS = 9
-"""Of an ack subject of version 1."""
+"""Tokens of an ack subject of version 1."""
 
 
 class Delivered(NamedTuple):

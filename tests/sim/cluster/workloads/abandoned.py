@@ -46,7 +46,7 @@ class Abandoned(Workload):
         await self.until("a batch is given up", self._is_given_up)
 
     async def _is_given_up(self) -> bool:
-        """Who leads meanwhile is the same; otherwise it begins again."""
+        """The leader stays the same meanwhile; otherwise it begins again."""
         led, began, batch = self._led(), self.now, f"calm-{self.now:.0f}"
         with self.admin.inbox(ADVISORY) as (_, got):
             await self.admin.flush()

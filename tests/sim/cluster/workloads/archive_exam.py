@@ -45,7 +45,7 @@ def consumer(name: str, content: Any) -> bytes:
 
 
 def begun(**config: Any) -> dict[str, Any]:
-    """What an archive has of a consumer that has delivered nothing."""
+    """An archive's entry of a consumer that has delivered nothing."""
     return {"config": CONSUMER | config, "state": BEGUN}
 
 
@@ -55,7 +55,7 @@ def archive(*entries: bytes, end: bytes = END) -> bytes:
 
 
 def damaged() -> list[tuple[str, bytes]]:
-    """What no archive is, or holds more than belongs to a stream."""
+    """Bytes that are no archive, or hold more than belongs to a stream, each with its name."""
     messages = [entry(seq, seq) for seq in (1, 2, 3)]
     whole = archive(state(), *messages)
     return [

@@ -16,7 +16,6 @@ WINDOW = 60.0
 """Seconds of the `duplicate_window` that some get."""
 NO_STREAM = 10059
 UNAVAILABLE = 10008
-NOTHING_MOVES = 10129
 AT_ONCE = 1.0
 """Seconds between INFO and the answer of a cancel in which nobody else's change begins and ends."""
 
@@ -124,13 +123,9 @@ class Churn(Workload):
     async def _cancel(self, session: Session, stream: str) -> None:
         began = self.now
         desired = (await session.api(f"STREAM.INFO.{stream}"))["cluster"].get("desired")
-        try:
-            found = await session.api(f"STREAM.CANCEL_MOVE.{stream}")
-        except ApiError as error:
-            if error.err_code == NOTHING_MOVES:
-                self.count("nothing to cancel")
-                return
-            raise
+        found = await self.cancelled(session, stream)
+        if found is None:
+            return
         self.count("scaled, and cancelled")
         back = found["config"]["num_replicas"]
         if desired is None or self.deployment.asked or self.now - began > AT_ONCE:

@@ -79,7 +79,7 @@ class KeptExam(Exam):
         await self.ask(session, f"CONSUMER.RESET.{STREAM}.{GUARD}", {"seq": seq})
 
     async def _refuses(self, session: Session) -> None:
-        """Whoever publishes is refused until the guard goes on; then the stream's limits hold."""
+        """Publishers are refused until the guard goes on; then the stream's limits hold."""
         await self._guarded(session, max_bytes=MOST * (SIZE + 100))
         self.equal("before the guard is there", [await self._put(session) for _ in range(2)], [0, 0])
         await self._of_guard(session, found=False, num_waiting=2, ack_floor=0)
@@ -133,7 +133,7 @@ class KeptExam(Exam):
         await self._without_guard(session)
 
     async def _grows_old(self, session: Session) -> None:
-        """What waits for too long is given up, or nothing more is taken."""
+        """A message that waits for too long is given up, or nothing more is taken."""
         discard = self.rng.choice(["old", "new"])
         await self._guarded(session, max_age=4 * SECOND, discard=discard)
         await self.create_consumer(session, STREAM, GUARD)

@@ -12,11 +12,10 @@ from tests.sim.cluster import liveness
 from tests.sim.cluster.expendable import expendable
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.server_changes import SYSTEM, is_removed, readmit
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import NOTHING_MOVES, PASSING, Workload
 
 STREAM = "REFILLED"
 COPIES = 3
-NOTHING_MOVES = 10129
 FEW = 40
 """Messages beside those that were stored during the faults."""
 SIZE = 20_000

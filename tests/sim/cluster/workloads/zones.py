@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from testkit.sim.session import ApiError, Msg, Session
+from testkit.sim.session import Msg, Session
 from tests.sim.cluster.judges import Log, Places
 from tests.sim.cluster.workload import PASSING, Workload, together
 
@@ -13,8 +13,6 @@ STREAMS = ("ZONE_1", "ZONE_2")
 KINDS = ("disk:ssd", "disk:hdd")
 """Tags of which each is on one server of each zone (`layout.ZONES`)."""
 ZONE = "az:"
-NOTHING_MOVES = 10129
-"""Error code."""
 
 
 class Moves:
@@ -98,13 +96,9 @@ class Zones(Workload):
         self.count("moved")
 
     async def _cancel(self, session: Session, stream: str) -> None:
-        try:
-            found = await session.api(f"STREAM.CANCEL_MOVE.{stream}")
-        except ApiError as error:
-            if error.err_code == NOTHING_MOVES:
-                self.count("nothing to cancel")
-                return
-            raise
+        found = await self.cancelled(session, stream)
+        if found is None:
+            return
         self.count("cancelled")
         placement, before = found["config"].get("placement"), self.moves[stream].before
         self.require(placement in before, f"{stream}: a cancelled move goes back to {placement}, and not to {before}")
