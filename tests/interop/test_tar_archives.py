@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.long,
     pytest.mark.usefixtures("tool"),
-    pytest.mark.thorough,
+    pytest.mark.thorough(shared=False),  # it builds three old servers first, which takes minutes
 ]
 
 MODULE = "github.com/nats-io/nats-server/v2"
