@@ -1,6 +1,6 @@
 """Which of the tests marked `thorough` a run takes: all of them, or its commit's share.
 
-`make test` takes all. `.ci/run` has 25 minutes and sets `JETCLUSTER_THOROUGH=1/8`: of eight commits about one runs a
+`make test` takes all. `.ci/run` has 25 minutes and sets `JETCLUSTER_THOROUGH=1/10`: of ten commits about one runs a
 given test, and the same commit always runs the same ones. The others are skipped, and say so. A file that is marked as
 a whole stays whole, for its tests share servers. What is marked `thorough(shared=False)` takes minutes, and no share
 has it.

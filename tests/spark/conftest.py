@@ -1,7 +1,8 @@
 """One SparkSession and one cluster for all Spark tests of a run.
 
 Without Java 17 or pyspark the tests are skipped and say why; JETCLUSTER_REQUIRE_SPARK=1 makes that a failure. Tests
-share the cluster, so each uses stream names of its own, and whoever kills or pauses a node starts it again.
+share the cluster, so each uses stream names that are its own in its file, and whoever kills or pauses a node starts it
+again. The streams of a file are deleted behind it: which files run before another one differs from run to run.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
+CLUSTERS: list[ProcessCluster] = []
+"""The one that runs, if any test has asked for it."""
 
 
 def why_no_spark() -> str:
@@ -75,9 +78,22 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[ProcessCluster]:
     nodes = ProcessCluster(3, monitor=True)
     failures = request.session.testsfailed
     asyncio.run(nodes.__aenter__())
+    CLUSTERS.append(nodes)
     yield nodes
+    CLUSTERS.clear()
     nodes.failed = request.session.testsfailed > failures
     asyncio.run(nodes.__aexit__(None))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def streams_deleted() -> Iterator[None]:
+    """First of a file's fixtures, so that its end comes behind that of all others."""
+    yield
+    if CLUSTERS:
+        with Connection(CLUSTERS[0].urls) as one:
+            while names := one.api("STREAM.NAMES").get("streams"):
+                for name in names:
+                    one.api(f"STREAM.DELETE.{name}")
 
 
 @pytest.fixture(scope="session")

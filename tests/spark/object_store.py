@@ -81,7 +81,7 @@ def _server(words: Callable[[int], Sequence[str]]) -> Iterator[str]:
         until(lambda: _listens(port), 60.0, f"the start of {words(port)[0]}")
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
+        process.kill()  # nothing of it is to be kept, and azurite may not end when it is asked to
         process.wait(30)
 
 

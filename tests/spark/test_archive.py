@@ -130,7 +130,7 @@ def test_workers_that_write_elsewhere_are_noticed(
     with monkeypatch.context() as patch:
         patch.setattr(archive_tasks, "writer", lambda options, url, rows: writer(options, str(other), rows))
         message, code = fails(spark, servers, "archive", *words)
-    assert (code, "wrote 50 rows and " in message, "has 0 of them: --out has to be" in message) == (4, True, True)
+    assert (code, "wrote 50 rows and " in message, "has 0 of them: it has to be a folder" in message) == (4, True, True)
     assert manifests(out) == []
     assert run(spark, servers, "archive", *words).fields["rows"] == 50
 
