@@ -21,7 +21,7 @@ from testkit.sim.layout import ROUTE_PORT
 from testkit.sim.loop import Handle, Scheduler, SimLoop
 
 WINDOW = 256 << 10
-"""Bytes of one direction of a connection that kernels and the network hold."""
+"""Bytes of one direction of a connection that kernels and the network hold, where no link is congested."""
 READ = 256 << 10
 """Bytes of one `data_received`, as in uvloop."""
 SPLIT = 0.125
@@ -55,17 +55,20 @@ class Link:
         self._held: list[tuple[Callable[..., None], tuple[Any, ...], Lane]] = []
 
     def calm(self) -> None:
-        """Sets the link to what it is at the beginning. Seconds, seconds, share of segments, bytes per second."""
+        """Sets the link to what it is at the beginning. Seconds, seconds, share of segments, bytes per second, bytes of
+        one connection that are under way."""
         self.delay = 0.0002
         self.jitter = 0.0003
         self.loss = 0.0
         self.rate = RATE
+        self.window = WINDOW
 
     @property
     def is_calm(self) -> bool:
         """Nothing is done to it, and nothing that was done before holds anything up."""
         quiet = self._scheduler.now + SLOW >= max(self._late, self._free_at)
-        return quiet and self.cut_since is None and not self.loss and self.rate == RATE and self.delay < SLOW
+        wide = self.rate == RATE and self.window == WINDOW
+        return quiet and wide and self.cut_since is None and not self.loss and self.delay < SLOW
 
     def send(self, lane: Lane, size: int, callback: Callable[..., None], *args: Any) -> None:
         """Calls back once it has come over."""
@@ -268,10 +271,10 @@ class SimTransport(asyncio.Transport):
     def _pump(self) -> None:
         """Gives the network as much as the window takes."""
         assert self.peer is not None
-        queue, arrived = self._queue, self.peer._arrived
-        while queue and self._in_flight < WINDOW and not self.gone:
+        queue, arrived, window = self._queue, self.peer._arrived, self._link.window
+        while queue and self._in_flight < window and not self.gone:
             data = queue.popleft()
-            size, room = len(data), WINDOW - self._in_flight
+            size, room = len(data), window - self._in_flight
             at = room if size > room else self._network.split(size)
             if at:
                 queue.appendleft(data[at:])

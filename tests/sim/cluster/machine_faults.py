@@ -25,6 +25,8 @@ MOST = 2.0
 """Seconds to wait for one."""
 POLL = 0.01
 """Seconds between two looks at what journals forget."""
+SEGMENT = 1_448
+"""Bytes of TCP's largest segment on Ethernet."""
 SLOW = 0.05
 """Seconds that a piece of work of a disk takes longer meanwhile, at most."""
 
@@ -311,6 +313,19 @@ async def narrow(deployment: Deployment, rng: Random) -> None:
     rate = rng.choice([20e3, 100e3, 1e6])
     for link in links:
         link.rate = rate
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    for link in links:
+        link.calm()
+
+
+async def congested(deployment: Deployment, rng: Random) -> None:
+    """Connections of one machine have few segments under way, as those that TCP has slowed down: their buffers fill up,
+    and whoever writes is told to wait."""
+    ip = rng.choice(list(deployment.machines.values())).host.ip
+    links = [link for ends, link in deployment.network.links() if ip in ends and ends[0] != ends[1]]
+    window, delay = rng.choice([1, 4, 16]) * SEGMENT, rng.choice([0.0002, 0.002, 0.02])
+    for link in links:
+        link.window, link.delay = window, delay
     await asyncio.sleep(rng.uniform(1.0, 8.0))
     for link in links:
         link.calm()

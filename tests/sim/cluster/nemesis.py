@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from testkit.sim.deployment import Deployment
@@ -39,6 +39,7 @@ FAULTS: dict[str, Fault] = {
         machine_faults.bridge,
         machine_faults.loss,
         machine_faults.narrow,
+        machine_faults.congested,
         machine_faults.half_open,
         machine_faults.busy,
         machine_faults.little_memory,
@@ -84,6 +85,8 @@ WIDE = frozenset(
     )
 )  # fmt: skip
 """Harder faults: of members and servers that change, of whole data stores, of servers that differ."""
+LATER = ("congested",)
+"""Faults that were added later: they are drawn by themselves, so that a seed is otherwise what it was before."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -98,6 +101,9 @@ class Rage:
     """Time in which they begin."""
     rest: float
     """Seconds between two of one hand, at most."""
+
+    def also(self, fault: str) -> Rage:
+        return replace(self, faults=tuple(sorted({*self.faults, fault})))
 
 
 async def rage(deployment: Deployment, rng: Random, plan: Rage) -> None:

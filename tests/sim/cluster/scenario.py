@@ -25,6 +25,8 @@ SECOND_ACKS = 4
 CIPHERS = ("aes", "chachapoly", "mixed")
 LATER = 0.2
 """Share of seeds that have a workload of weight 0."""
+LATER_FAULTS = 0.15
+"""Share of seeds that have a fault of `nemesis.LATER`."""
 HARSH = ("blackout", "kill", "partition", "power")
 
 
@@ -126,6 +128,9 @@ class Scenario:
         rng = Random(f"acks {seed}")
         if rng.random() < 1 / SECOND_ACKS and "upgrades" not in workloads:  # servers before it do not know the flag
             scenario = replace(scenario, acks=rng.choice(["v2", "mixed"]))
+        rng = Random(f"later faults {seed}")
+        if rng.random() < LATER_FAULTS and not no_others:
+            scenario = replace(scenario, rage=scenario.rage.also(rng.choice(nemesis.LATER)))
         rng = Random(f"encryption {seed}")
         if rng.random() >= 1 / ENCRYPTED:
             return scenario
@@ -166,7 +171,7 @@ def _drawn(rng: Random, *, wider: bool, no_others: bool) -> tuple[str, ...]:
 
 def _faults(rng: Random, *, wider: bool) -> tuple[str, ...]:
     """Some of all, and mostly one of those that take what is not safe."""
-    found = set(rng.sample(sorted(FAULTS.keys() - nemesis.WIDE), rng.randint(1, 5)))
+    found = set(rng.sample(sorted(FAULTS.keys() - nemesis.WIDE - set(nemesis.LATER)), rng.randint(1, 5)))
     if rng.random() < 0.7:
         found.add(rng.choice(HARSH))
     if wider:

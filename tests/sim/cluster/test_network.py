@@ -203,6 +203,21 @@ def test_a_narrow_link_takes_its_time(rig: Rig) -> None:
     assert len(there.data) == 50_000
 
 
+def test_a_congested_link_makes_writers_wait_and_lets_them_go_on(rig: Rig) -> None:
+    here, there = rig.connect()
+    here.transport.set_write_buffer_limits(high=4_000)
+    link = rig.links()[0]
+    link.window, link.delay = 1_448, 0.01
+    assert not link.is_calm
+    here.transport.write(b"x" * 14_480)
+    assert here.writes == ["pause"], "its buffer is full"
+    rig.deployment.run(0.055)
+    assert 4 * 1_448 <= len(there.data) <= 6 * 1_448, "a segment, or a part of one, at a time"
+    link.calm()
+    rig.deployment.run(0.1)
+    assert len(there.data) == 14_480 and here.writes == ["pause", "resume"] and link.is_calm
+
+
 def test_a_write_comes_in_pieces_now_and_then(rig: Rig) -> None:
     here, there = rig.connect()
     for number in range(400):
