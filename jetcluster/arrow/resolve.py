@@ -189,8 +189,9 @@ def _in_order(extent: Extent, low: int, high: int, options: SourceOptions, index
 
 def united(state: StreamState, seq: int, options: SourceOptions) -> tuple[StreamState, Archived | None]:
     """Returns the state of archive and stream as one, and the archive, if the query has one and begins, at `seq`, below
-    what the stream has. Raises what `archived.find` raises."""
-    archive = archived.find(state.name, state.created, options) if seq < planner.lowest(state) else None
+    what the stream has, or prefers it. Raises what `archived.find` raises."""
+    wanted = options.prefer_archive or seq < planner.lowest(state)
+    archive = archived.find(state.name, state.created, options) if wanted else None
     return (state if archive is None else archive.united(state)), archive
 
 
