@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -25,6 +27,7 @@ from jetcluster.pipeline.tables import delta, iceberg
 from jetcluster.pipeline.tables.columns import plain_field
 from jetcluster.pipeline.tables.files import DEAD
 from jetcluster.pipeline.tables.landing import Landing, check_own, dead_letters_of
+from jetcluster.pipeline.tables.payload import check_columns
 from jetcluster.pipeline.tables.table import Span, Table, TableIdentity
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 
     from jetcluster.client.stream_state import StreamState
     from jetcluster.pipeline.tables.payload import PayloadFormat
+
+_VARIANT: Final = re.compile(r'"(?:type|elementType|keyType|valueType)":"variant"')
+"""A type of Spark's that would be a struct of two binary columns here."""
 
 
 class LandingJob(ABC):
@@ -150,15 +156,25 @@ def identity_of(args: argparse.Namespace, state: StreamState) -> TableIdentity:
     )
 
 
-def format_of(session: SparkSession, args: argparse.Namespace) -> PayloadFormat | None:
-    """Returns the form of payloads; None: they are kept as they are. Raises UsageError."""
-    return payload_format(args, declared_columns(session, args.schema) if args.schema else None)
-
-
-def declared_columns(session: SparkSession, ddl: str) -> Any:
-    """Returns a struct of the columns that DDL names. Raises UsageError."""
+def format_of(args: argparse.Namespace, own: Sequence[str]) -> PayloadFormat | None:
+    """Returns the form of payloads; None: they are kept as they are. `own`: the table's own columns. Raises UsageError
+    before a table is made, which would keep columns that nothing can be parsed to."""
+    if not args.schema:
+        return payload_format(args, None)
     try:
-        schema: Any = StructType.fromDDL(ddl)
-    except PySparkException as error:
+        declared = declared_columns(args.schema)
+        check_columns(declared, own)
+        form = payload_format(args, declared)
+        assert form is not None, "a schema is for payloads that are parsed"
+        form.rows(declared, own)
+    except (PySparkException, UsageError) as error:
         raise UsageError(f"--schema: {error}") from None
+    return form
+
+
+def declared_columns(ddl: str) -> Any:
+    """Returns a struct of the columns that DDL names. Raises UsageError, PySparkException."""
+    schema: Any = StructType.fromDDL(ddl)
+    if _VARIANT.search(schema.json()):
+        raise UsageError("JSON is not parsed to columns of variant")
     return pa.struct([plain_field(field) for field in to_arrow_schema(schema, timezone="UTC")])

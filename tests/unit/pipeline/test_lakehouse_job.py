@@ -243,3 +243,25 @@ def test_a_table_keeps_its_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             begin(stream, tmp_path, words)
     begin(stream, tmp_path, "--stream S --subjects a.>,b.*,a.>").round(Stop())
     assert landed(tmp_path) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        (pa.field("_SEQ", pa.int64()), "_SEQ cannot be a column: there is one of that name"),
+        (pa.field("s", pa.struct([])), "s cannot be a column: it has no fields"),
+        (pa.field("at", pa.duration("us")), r"JSON is not parsed to columns of duration\[us\]"),
+        (pa.field("n", pa.null()), "JSON is not parsed to columns of null"),
+        (pa.field("m", pa.map_(pa.int64(), pa.string())), "JSON is not parsed to columns of map"),
+    ],
+)
+def test_a_schema_that_cannot_be_leaves_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: Any, why: str
+) -> None:
+    """It would keep the columns, and the schema that was meant would be refused."""
+    stream: Any = watched(FakeStream(3), monkeypatch)
+    monkeypatch.setattr(lakehouse_job, "declared_columns", lambda ddl: pa.struct([field]))
+    args = asked(tmp_path, "--stream", "S", "--format", "json", "--schema", "as above")
+    with pytest.raises(UsageError, match=f"--schema: {why}"):
+        RowsJob(stream, args, stream.ask(None, None))
+    assert list(tmp_path.iterdir()) == []
