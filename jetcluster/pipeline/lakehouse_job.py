@@ -7,6 +7,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,6 +67,7 @@ class LandingJob(ABC):
     def _step(self, until: int) -> bool:
         """Lands one batch of what is before sequence `until`. Returns False if there is nothing."""
         state = self._look()
+        self._check_not_set_back(state)
         start = self._landing.begin(max(state.first, 1))
         end = min(until, start + self._at_most(state))
         if end <= start:
@@ -82,10 +84,20 @@ class LandingJob(ABC):
             progress(f"batch {self.batches}: {rows} rows of sequences {start} to {end - 1}{letters}")
         return True
 
-    def _look(self) -> StreamState:
+    def _check_not_set_back(self, state: StreamState) -> None:
+        """Raises DataLoss if a table has more than the stream ever had, by a leader that proves that it leads."""
+        end = max(table.end for table in self._landing.tables)
+        if end > state.last + 1 and end > (last := self._look(proven=True).last) + 1:
+            raise DataLoss(
+                f"{self._stream} ends at {last}, and a table of it at {end - 1}: the stream was set back, and its next "
+                "messages would count as landed; choose another table"
+            )
+
+    def _look(self, *, proven: bool = False) -> StreamState:
         """Returns the stream's state. Raises DataLoss if it is another one than that of the tables. A batch looks
         once more between its reading and its commits: a read that may lack messages does not tell the two apart."""
-        state = ask(server_options_of(self._args), lambda connection: stream_state(connection, self._stream))
+        question = partial(stream_state, stream=self._stream, linearizable=proven)
+        state = ask(server_options_of(self._args), question)
         if state.created != self._created:
             raise DataLoss(
                 f"{self._stream} was created anew at {state.created}; the tables follow the one of {self._created}"

@@ -190,6 +190,27 @@ def test_rows_of_a_stream_made_anew_are_not_committed(
     assert landed(tmp_path) == []
 
 
+def test_a_stream_that_was_set_back_is_told_from_a_leader_that_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next messages have sequences that the table has."""
+    stream: Any = watched(FakeStream(4), monkeypatch)
+    job = RowsJob(stream, asked(tmp_path, "--stream", "S"), stream.ask(None, None))
+    job.round(Stop())
+    behind = 2
+
+    def ask(options: Any, question: Any) -> StreamState:
+        found = stream.ask(options, question)
+        return found if question.keywords["linearizable"] else found._replace(last=behind)
+
+    monkeypatch.setattr(lakehouse_job, "ask", ask)
+    job.round(Stop())
+    stream.last = 3
+    with pytest.raises(DataLoss, match="S ends at 3, and a table of it at 4: the stream was set back"):
+        job.round(Stop())
+    assert landed(tmp_path) == [1, 2, 3, 4]
+
+
 def test_keys_of_a_bucket_made_anew_are_not_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = watched(FakeStream(4), monkeypatch)
     job = keyed(stream, tmp_path)
