@@ -168,8 +168,8 @@ class Archive:
         last = stream_state_of(self._args, self._args.stream).last
         if self.end > last + 1 and self.end > (last := self._proven_last()) + 1:
             raise DataLoss(
-                f"{self.storage.url} ends at sequence {self.end - 1}, and {self._args.stream} at {last}: the stream was "
-                "set back, and its next messages would count as archived; archive it to another folder"
+                f"{self.storage.url} ends at sequence {self.end - 1}, and {self._args.stream} at {last}: the stream "
+                "was set back, and its next messages would count as archived; archive it to another folder"
             )
         while self.end <= last and not stop.wanted:
             self._add(min(last + 1, self.end + self._args.max_per_batch))
