@@ -27,6 +27,8 @@ COLUMNS: Final = ("seq", "subject", "time", "time_ns", "headers", "headers_raw",
 FILE_ROWS: Final = 250_000
 FILE_BYTES: Final = 128 << 20
 """Bytes of rows in memory. A writer holds so much, and as much again while it sorts."""
+PACKED: Final = 4
+"""About how many times smaller rows are in a file than in memory."""
 FOLDER: Final = "_manifest"
 OLD_FOLDER: Final = "manifest"
 _NAME: Final = re.compile(r"(?:(\d{1,12})-)?(\d{1,12})\.json")

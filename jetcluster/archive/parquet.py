@@ -24,6 +24,8 @@ KEYS: Final = ("seq", "subject", "subject_raw")
 GROUP_BYTES: Final = 4 << 20
 MIN_GROUP_ROWS: Final = 500
 MAX_GROUP_ROWS: Final = 50_000
+BATCH_BYTES: Final = 16 << 20
+"""Bytes of a record batch that is read, about, unless one row has more."""
 _STATISTICS: Final = ["seq", "subject", "time", "time_ns"]
 
 
@@ -84,7 +86,7 @@ def _places(table: Any) -> Any:
 def read_file(
     storage: ArchiveStorage, file: ArchivedFile, columns: Sequence[str], bounds: Bounds, rows: int = 10_000
 ) -> Iterator[Any]:
-    """Yields record batches of at most `rows` rows within `bounds`, with `columns` of COLUMNS. Raises
+    """Yields record batches of at most `rows` rows within `bounds`, as `pieces`, with `columns` of COLUMNS. Raises
     ArchiveLossError for a damaged file, FileNotFoundError for a missing one."""
     with storage.open(file.path) as opened:
         try:
@@ -98,7 +100,7 @@ def read_file(
                 if not bounds.may_hold(*_statistics(parquet.metadata.row_group(group))):
                     continue
                 table = parquet.read_row_group(group, columns=needed, use_threads=False)
-                for batch in table.combine_chunks().to_batches(max_chunksize=rows):
+                for batch in pieces(table.combine_chunks(), rows):
                     wanted = bounds.mask(batch)
                     found = batch if wanted is None else batch.filter(wanted)
                     if found.num_rows:
@@ -107,6 +109,13 @@ def read_file(
             raise
         except (pa.ArrowException, OSError, KeyError) as error:
             raise ArchiveLossError(f"{storage.url}/{file.path} is damaged: {error}") from error
+
+
+def pieces(table: Any, rows: int) -> list[Any]:
+    """Returns a table as record batches of at most `rows` rows and about BATCH_BYTES."""
+    most = BATCH_BYTES * table.num_rows // max(table.nbytes, 1)
+    found: list[Any] = table.to_batches(max_chunksize=max(min(rows, most), 1))
+    return found
 
 
 def _statistics(group: Any) -> tuple[Any, Any, Any]:

@@ -47,8 +47,14 @@ class Archived(NamedTuple):
         return max(lowest(state), self.end if options.prefer_archive and whole else 0)
 
     def united(self, state: StreamState) -> StreamState:
-        """Returns the state of archive and stream as one stream."""
-        return state._replace(first=min(self.start, lowest(state)))
+        """Returns the state of archive and stream as one stream. Where the stream is empty, the archive's messages say
+        how many rows some bytes are (`maxBytesPerTrigger`)."""
+        found = state._replace(first=min(self.start, lowest(state)))
+        if state.messages:
+            return found
+        held = [one for one in self.files if one.rows > 0]
+        size = sum(one.size for one in held) * manifest.PACKED
+        return found._replace(messages=sum(one.rows for one in held), bytes=size)
 
     def gap(self, stream: str, low: int, high: int) -> str:
         """Describes what the archive lacks of the sequences [low, high), which the stream does not have; "" for

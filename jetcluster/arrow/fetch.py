@@ -34,6 +34,9 @@ FIRST_FILTERED: Final = 512
 FILTERED_MARGIN: Final = 1.2
 GATHERS_AHEAD: Final = 2
 """Requests in flight while an answer is processed."""
+MERGED_ROWS: Final = 1000
+MERGED_BYTES: Final = 4 << 20
+"""Messages of several filters that become one batch: so many, or about so many bytes."""
 MIN_PAUSE_SECONDS: Final = 0.02
 MAX_PAUSE_SECONDS: Final = 0.5
 
@@ -271,16 +274,17 @@ def merged(fetches: list[RangeFetch]) -> Iterator[Batch]:
         return
     heads: list[bytes] = []
     payloads: list[bytes] = []
-    before = 0
+    before = size = 0
     for seq, _, head, payload in heapq.merge(*(_rows(fetch, at) for at, fetch in enumerate(fetches))):
         if seq == before:  # its subject matches two filters
             continue
         before = seq
         heads.append(head)
         payloads.append(payload)
-        if len(heads) >= 1000:
+        size += len(head) + len(payload)
+        if len(heads) >= MERGED_ROWS or size >= MERGED_BYTES:
             yield MessageBatch(heads, payloads)
-            heads, payloads = [], []
+            heads, payloads, size = [], [], 0
     if heads:
         yield MessageBatch(heads, payloads)
 

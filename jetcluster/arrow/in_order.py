@@ -26,7 +26,7 @@ def read(task: ArchiveTask, options: SourceOptions, columns: Sequence[str]) -> I
     `archived.find` and `read_file` raise."""
     import pyarrow as pa
 
-    from jetcluster.archive.parquet import read_file
+    from jetcluster.archive.parquet import pieces, read_file
 
     storage, files, bounds = open_archive(task.url), task.files, task.bounds
     names = list(dict.fromkeys(["seq", *columns]))
@@ -36,7 +36,7 @@ def read(task: ArchiveTask, options: SourceOptions, columns: Sequence[str]) -> I
                 found = [rows for one in group for rows in read_file(storage, one, names, bounds, options.arrow_rows)]
                 if found:
                     table = pa.Table.from_batches(found).sort_by("seq").combine_chunks()
-                    yield from table.to_batches(max_chunksize=options.arrow_rows)
+                    yield from pieces(table, options.arrow_rows)
                     bounds = dataclasses.replace(bounds, low=table["seq"][-1].as_py() + 1)
         except FileNotFoundError:  # compaction has put another in its place
             files = archived.files_of(dataclasses.replace(task, bounds=bounds), options)

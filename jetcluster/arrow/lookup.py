@@ -18,8 +18,10 @@ from jetcluster.arrow.lookup_cache import KeyEntry, LookupCache
 from jetcluster.arrow.options import OptionError, SourceOptions
 from jetcluster.arrow.planner import LastTask, Target
 from jetcluster.arrow.read_task import LastFetch, leader_state
+from jetcluster.client.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.client.servers import ask
-from jetcluster.client.stream_state import StreamError, StreamState, is_ours, stream_state
+from jetcluster.client.stream_state import StreamError, StreamState, is_ours, leader_message, stream_state
+from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_valid_literal
 
 COLUMNS: Final = ("subject", "data", "seq", "time_ns", "headers_raw")
@@ -38,6 +40,9 @@ class BucketLookup:
         self._options = options
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
+        """What subjects have before the key."""
+        self._mirrored = False
+        """It is that of the bucket that this one mirrors."""
         self._cache = cache
         self._index = index
         self._link: Link | None = None
@@ -70,8 +75,10 @@ class BucketLookup:
     def _asked(self, keys: list[str]) -> dict[str, KeyEntry]:
         state = self._state()
         link = self._linked(state)
-        if not state.last:
+        if not state.messages:
             return {}
+        if state.config.get("mirror") and not self._mirrored:
+            self._take_origins_prefix(link, state)
         if not state.current and not is_ours(link.connection):
             raise StreamError(f"{self._stream}: a look-up on nats-server needs all replicas online and current")
         task = LastTask(link.target, tuple(self._prefix + key for key in keys), state.last, self._index, newest=True)
@@ -81,6 +88,19 @@ class BucketLookup:
             if batch.count:
                 found |= self._entries(converter.convert(batch))
         return found
+
+    def _take_origins_prefix(self, link: Link, state: StreamState) -> None:
+        """Takes what subjects have before the key from the first message: a mirror has its origin's subjects."""
+        first = {"seq": max(state.first, 1), "next_by_subj": "$KV.*.>"}
+        question = partial(leader_message, stream=self._stream, wanted=first)
+        try:
+            found = question(link.connection)
+        except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
+            link.close()
+            found = ask(self._options.server, question, self._options.retry_timeout)
+        if found is not None:
+            self._prefix = ".".join([*str(found["subject"]).split(".", 2)[:2], ""])
+            self._mirrored = True
 
     def _entries(self, batch: Any) -> dict[str, KeyEntry]:
         subjects, data, seqs, times, blocks = batch.columns

@@ -140,6 +140,7 @@ def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[
     for name in end:
         target, live = _asked(options, partial(_checked, name=name, options=options))
         begin = start.get(name, Offset(0))
+        live = not_behind(live, begin, options)
         state, archive = united(live, begin.seq, options)
         low = planner.check_start(begin, state, fail=options.fail_on_data_loss)
         if end[name].created and end[name].created != state.created:
@@ -187,10 +188,19 @@ def _in_order(extent: Extent, low: int, high: int, options: SourceOptions, index
     return OrderedTask(target, low, high, index, extent.cut, files)
 
 
+def not_behind(state: StreamState, reached: Offset, options: SourceOptions) -> StreamState:
+    """Returns the state; where it ends before a place that the query has reached, that of a leader that proves that it
+    leads: one that was deposed may not know so much, and that is no loss."""
+    if reached.seq <= planner.end_of(state) or (reached.created and reached.created != state.created):
+        return state
+    return _asked(options, partial(stream_state, stream=state.name, linearizable=True))
+
+
 def united(state: StreamState, seq: int, options: SourceOptions) -> tuple[StreamState, Archived | None]:
     """Returns the state of archive and stream as one, and the archive, if the query has one and begins, at `seq`, below
-    what the stream has. Raises what `archived.find` raises."""
-    archive = archived.find(state.name, state.created, options) if seq < planner.lowest(state) else None
+    what the stream has, or prefers it. Raises what `archived.find` raises."""
+    wanted = options.prefer_archive or seq < planner.lowest(state)
+    archive = archived.find(state.name, state.created, options) if wanted else None
     return (state if archive is None else archive.united(state)), archive
 
 

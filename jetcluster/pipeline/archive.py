@@ -17,6 +17,7 @@ import argparse
 import json
 import re
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster import faults
@@ -27,7 +28,7 @@ from jetcluster.backup.lock import BackupLock
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.pipeline import archive_tasks, compaction, row_files
 from jetcluster.pipeline.archive_guard import ArchiveGuard
-from jetcluster.pipeline.arguments import add_server, source_options, stream_state_of
+from jetcluster.pipeline.arguments import add_server, server_options_of, source_options, stream_state_of
 from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.naming import named
 from jetcluster.pipeline.result import DataLoss, Result, UsageError
@@ -162,10 +163,24 @@ class Archive:
             )
 
     def extend(self, stop: Stop) -> None:
-        """Adds batches up to where the stream ends now. Raises what a query of it raises."""
+        """Adds batches up to where the stream ends now. Raises DataLoss for an archive of more than the stream ever
+        had, and what a query of it raises."""
         last = stream_state_of(self._args, self._args.stream).last
+        if self.end > last + 1 and self.end > (last := self._proven_last()) + 1:
+            raise DataLoss(
+                f"{self.storage.url} ends at sequence {self.end - 1}, and {self._args.stream} at {last}: the stream "
+                "was set back, and its next messages would count as archived; archive it to another folder"
+            )
         while self.end <= last and not stop.wanted:
             self._add(min(last + 1, self.end + self._args.max_per_batch))
+
+    def _proven_last(self) -> int:
+        """Returns the stream's last sequence as a leader has it that proves that it leads."""
+        from jetcluster.client.servers import ask
+        from jetcluster.client.stream_state import stream_state
+
+        question = partial(stream_state, stream=self._args.stream, linearizable=True)
+        return ask(server_options_of(self._args), question).last
 
     def _add(self, end: int) -> None:
         from jetcluster.arrow import resolve

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from jetcluster.archive import manifest
-from jetcluster.archive.manifest import FILE_BYTES, ArchivedFile, Manifest
+from jetcluster.archive.manifest import FILE_BYTES, PACKED, ArchivedFile, Manifest
 from jetcluster.pipeline.archive_tasks import FilePart
 from jetcluster.pipeline.result import DataLoss
 
 MIN_BATCHES: Final = 10
-_PACKED: Final = 4
-"""About how many times smaller rows are in a file than in memory."""
 
 
 def runs(rows: Sequence[int], most: int) -> list[tuple[int, int]]:
@@ -71,7 +69,7 @@ def parts(replaced: Sequence[Manifest], rows: int) -> list[FilePart]:
 def _weight(file: ArchivedFile, batch: Manifest, rows: int) -> int:
     """Returns the part of a task's memory that a file takes; `rows` * FILE_BYTES is all of it."""
     count = file.rows if file.rows >= 0 else -(-batch.rows // len(batch.files))
-    return max(count * FILE_BYTES, _PACKED * file.size * rows)
+    return max(count * FILE_BYTES, PACKED * file.size * rows)
 
 
 def merged(replaced: Sequence[Manifest], files: list[ArchivedFile]) -> Manifest:

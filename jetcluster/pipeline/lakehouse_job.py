@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -25,6 +28,7 @@ from jetcluster.pipeline.tables import delta, iceberg
 from jetcluster.pipeline.tables.columns import plain_field
 from jetcluster.pipeline.tables.files import DEAD
 from jetcluster.pipeline.tables.landing import Landing, check_own, dead_letters_of
+from jetcluster.pipeline.tables.payload import check_columns
 from jetcluster.pipeline.tables.table import Span, Table, TableIdentity
 
 if TYPE_CHECKING:
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
 
     from jetcluster.client.stream_state import StreamState
     from jetcluster.pipeline.tables.payload import PayloadFormat
+
+_VARIANT: Final = re.compile(r'"(?:type|elementType|keyType|valueType)":"variant"')
+"""A type of Spark's that would be a struct of two binary columns here."""
 
 
 class LandingJob(ABC):
@@ -60,6 +67,7 @@ class LandingJob(ABC):
     def _step(self, until: int) -> bool:
         """Lands one batch of what is before sequence `until`. Returns False if there is nothing."""
         state = self._look()
+        self._check_not_set_back(state)
         start = self._landing.begin(max(state.first, 1))
         end = min(until, start + self._at_most(state))
         if end <= start:
@@ -76,10 +84,20 @@ class LandingJob(ABC):
             progress(f"batch {self.batches}: {rows} rows of sequences {start} to {end - 1}{letters}")
         return True
 
-    def _look(self) -> StreamState:
+    def _check_not_set_back(self, state: StreamState) -> None:
+        """Raises DataLoss if a table has more than the stream ever had, by a leader that proves that it leads."""
+        end = max(table.end for table in self._landing.tables)
+        if end > state.last + 1 and end > (last := self._look(proven=True).last) + 1:
+            raise DataLoss(
+                f"{self._stream} ends at {last}, and a table of it at {end - 1}: the stream was set back, and its next "
+                "messages would count as landed; choose another table"
+            )
+
+    def _look(self, *, proven: bool = False) -> StreamState:
         """Returns the stream's state. Raises DataLoss if it is another one than that of the tables. A batch looks
         once more between its reading and its commits: a read that may lack messages does not tell the two apart."""
-        state = ask(server_options_of(self._args), lambda connection: stream_state(connection, self._stream))
+        question = partial(stream_state, stream=self._stream, linearizable=proven)
+        state = ask(server_options_of(self._args), question)
         if state.created != self._created:
             raise DataLoss(
                 f"{self._stream} was created anew at {state.created}; the tables follow the one of {self._created}"
@@ -150,15 +168,25 @@ def identity_of(args: argparse.Namespace, state: StreamState) -> TableIdentity:
     )
 
 
-def format_of(session: SparkSession, args: argparse.Namespace) -> PayloadFormat | None:
-    """Returns the form of payloads; None: they are kept as they are. Raises UsageError."""
-    return payload_format(args, declared_columns(session, args.schema) if args.schema else None)
-
-
-def declared_columns(session: SparkSession, ddl: str) -> Any:
-    """Returns a struct of the columns that DDL names. Raises UsageError."""
+def format_of(args: argparse.Namespace, own: Sequence[str]) -> PayloadFormat | None:
+    """Returns the form of payloads; None: they are kept as they are. `own`: the table's own columns. Raises UsageError
+    before a table is made, which would keep columns that nothing can be parsed to."""
+    if not args.schema:
+        return payload_format(args, None)
     try:
-        schema: Any = StructType.fromDDL(ddl)
-    except PySparkException as error:
+        declared = declared_columns(args.schema)
+        check_columns(declared, own)
+        form = payload_format(args, declared)
+        assert form is not None, "a schema is for payloads that are parsed"
+        form.rows(declared, own)
+    except (PySparkException, UsageError) as error:
         raise UsageError(f"--schema: {error}") from None
+    return form
+
+
+def declared_columns(ddl: str) -> Any:
+    """Returns a struct of the columns that DDL names. Raises UsageError, PySparkException."""
+    schema: Any = StructType.fromDDL(ddl)
+    if _VARIANT.search(schema.json()):
+        raise UsageError("JSON is not parsed to columns of variant")
     return pa.struct([plain_field(field) for field in to_arrow_schema(schema, timezone="UTC")])

@@ -48,7 +48,7 @@ class KeyedJob(LandingJob):
     """Tasks find the last message of each key, the driver parses these, and merges them."""
 
     def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState) -> None:
-        self._format = form = format_of(session, args)
+        self._format = form = format_of(args, OWN_KEYED.names)
         declared = form.columns if form is not None else None
         self._columns: Any = None if form is None else declared or pa.struct([])
         super().__init__(session, args, state, RAW_KEYED if self._columns is None else OWN_KEYED, self._schema())

@@ -23,7 +23,7 @@ class RowsJob(LandingJob):
     """Tasks read their part of a batch, parse it, and write files for all tables; the driver commits them."""
 
     def __init__(self, session: SparkSession, args: argparse.Namespace, state: StreamState) -> None:
-        self._format = form = format_of(session, args)
+        self._format = form = format_of(args, OWN.names)
         declared = form.columns if form is not None else None
         own = RAW if form is None else OWN
         super().__init__(session, args, state, own, own if declared is None else table_schema(declared))

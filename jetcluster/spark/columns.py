@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.arrow.schema import TYPES, SchemaError, check_columns
 
@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+_DDL: Final = {"timestamp": "timestamp_ltz"}
+"""Types whose name a session may take for another one (`spark.sql.timestampType`) -> a name that is always theirs."""
+
+
 def ddl(names: Sequence[str], known: Mapping[str, str] = TYPES) -> str:
-    return ", ".join(f"`{name}` {known[name]}" for name in names)
+    return ", ".join(f"`{name}` {_DDL.get(known[name], known[name])}" for name in names)
 
 
 def columns_of(schema: StructType, known: Mapping[str, str] = TYPES) -> list[str]:

@@ -25,6 +25,7 @@ _OPERATIONS: Final[dict[str | None, bytes | None]] = {
     "PURGE": b"NATS/1.0\r\nKV-Operation: PURGE\r\nNats-Rollup: sub\r\n\r\n",
 }
 """Operation on a key -> the header block that clients of buckets send for it."""
+_NO_ID: Final = r"[\r\n]|^[ \t]|[ \t]$"
 _REMEMBERED_SUBJECTS: Final = 100_000
 
 
@@ -63,6 +64,7 @@ class RowReader:
         payloads = repeated(b"", batch.num_rows) if data is None else _binary(data)
         if ids is not None:
             ids = _binary(ids)
+            _check_ids(ids)
         maps, raw = column("headers"), column("headers_raw")
         if maps is None and raw is None:
             return Rows(subjects, None, payloads, ids)
@@ -154,6 +156,15 @@ def bucket_messages(batch: Any, bucket: str) -> Any:
     if "msg_id" in batch.schema.names:
         names, columns = [*names, "msg_id"], [*columns, batch.column("msg_id")]
     return pa.RecordBatch.from_arrays(columns, names)
+
+
+def _check_ids(ids: Any) -> None:
+    """Raises RowError for an id that would be header lines of its own, or that a server takes for another one, as it
+    takes the value of a header without blanks around it."""
+    wrong = pc.match_substring_regex(ids, _NO_ID)
+    if pc.any(wrong).as_py():
+        shown = ids[pc.index(wrong, True).as_py()].as_py()
+        raise RowError(f"msg_id {shown[:60]!r} has a line break, or a blank at an end")
 
 
 def runs(rows: Rows) -> Iterator[Rows]:

@@ -162,7 +162,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fixed = self._target is not None
         states = resolve.stream_states(self._options) if fixed else resolve.fresh_states(self._options)
         for name, state in states.items():
-            states[name], _ = resolve.united(state, begins[name].seq if name in begins else 0, self._options)
+            begin = begins.get(name, Offset(0))
+            states[name], _ = resolve.united(resolve.not_behind(state, begin, self._options), begin.seq, self._options)
         ends = self._ends(begins, states)
         if self._target is not None:
             for name, end in self._target.items():

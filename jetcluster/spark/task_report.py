@@ -8,9 +8,9 @@ asks for what its tasks have sent, and shows it in the query's progress.
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any, Final
 
 TIMEOUT_SECONDS: Final = 1.0
@@ -26,7 +26,7 @@ def send(url: str, stream: str, rows: int, answers: Mapping[str, int], retries: 
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - checked option
     try:
         urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS).close()  # noqa: S310
-    except (OSError, urllib.error.URLError):
+    except (OSError, HTTPException):
         return
 
 
@@ -37,5 +37,5 @@ def counts(url: str, reader: str) -> dict[str, Any]:
         with urllib.request.urlopen(f"{url}?reader={reader}", timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
             found = json.loads(answer.read(MAX_COUNTS_BYTES))
         return {name: {"answers": one["answers"], "retries": one["retries"]} for name, one in found.items()}
-    except (OSError, urllib.error.URLError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError):
         return {}  # nobody is there, or somebody else

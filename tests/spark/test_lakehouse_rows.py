@@ -120,6 +120,20 @@ def test_declared_columns(spark: Any, connection: Connection, servers: str, tmp_
     assert lake.rows("_seq", "price")[-1] == (5, 1.0)
     text, code = fails(spark, servers, "lakehouse", *words, "id STRING")
     assert (code, "column id is" in text) == (2, True), text
+    other = Lake(tmp_path / "other")
+    words = ["--stream", "LAKEDDL", *other.words, "--format", "json", "--schema"]
+    for schema in (
+        "v VARIANT",
+        "a ARRAY<VARIANT>",
+        "a VARCHAR(3)",
+        "a INTERVAL DAY",
+        "_seq BIGINT",
+        "a INT, A INT",
+        "a VOID",
+    ):
+        text, code = fails(spark, servers, "lakehouse", *words, schema)
+        assert (code, text.startswith("--schema: ")) == (2, True), (schema, text)
+    assert not list(other.folder.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,20 @@ def test_only_the_columns_that_are_asked_for(
     assert (bytes(kafka.key), bytes(kafka.value), kafka.topic, kafka.offset) == (b"columns.2", b"two", "COLUMNS", 2)
 
 
+def test_a_session_whose_timestamps_have_no_zone(
+    spark: SparkSession, cluster: ProcessCluster, connection: Connection
+) -> None:
+    create(connection, "ZONED")
+    fill(connection, numbered("ZONED", 3))
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        found = read(spark, cluster, "ZONED")
+        assert dict(found.dtypes)["time"] == "timestamp" and found.count() == len(found.collect()) == 3
+        assert read(spark, cluster, "ZONED", kafkaColumns="true").count() == 3
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+
 def test_places_times_and_subjects(spark: SparkSession, cluster: ProcessCluster, connection: Connection) -> None:
     create(connection, "PLACES")
     fill(connection, numbered("PLACES", 50))

@@ -18,6 +18,8 @@ MAX_DEPTH: Final = 8
 """Objects and arrays that are nested deeper are kept as JSON text."""
 BAD_CHARACTERS: Final = frozenset(" ,;{}()\n\t=`.")
 """Characters that Delta Lake and others do not take in the name of a column."""
+OF_DELTALAKE: Final = "__delta_rs_"
+"""The beginning of the names of columns that deltalake's MERGE adds to those of the table."""
 _INT64: Final = range(-(2**63), 2**63)
 
 
@@ -138,6 +140,8 @@ def name_fault(name: str) -> str:
         return "its name has half of a surrogate pair"
     if bad := sorted(BAD_CHARACTERS & set(name)):
         return f"its name has {bad[0]!r}"
+    if name.lower().startswith(OF_DELTALAKE):
+        return f"its name begins with {OF_DELTALAKE}"
     return "" if name.isprintable() else "its name has control characters"
 
 

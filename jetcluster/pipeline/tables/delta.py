@@ -83,18 +83,18 @@ class Delta:
         self.reload()
 
     def merge(self, rows: Any, gone: Sequence[str], span: Span) -> None:
-        key = rows.column_names[0]
+        key, flag = rows.column_names[0], _free_name("_gone", rows.column_names)
         removed = pa.table({key: pa.array(gone, pa.string())})
-        flag = [pa.array([False] * rows.num_rows + [True] * removed.num_rows)]
-        source = pa.concat_tables([rows, removed], promote_options="default").append_column("_gone", flag)
+        flags = [pa.array([False] * rows.num_rows + [True] * removed.num_rows)]
+        source = pa.concat_tables([rows, removed], promote_options="default").append_column(flag, flags)
         values = {name: f"source.`{name}`" for name in rows.column_names}
         if source.num_rows:
             with _conflicts():
                 self._table.merge(
                     source, f"target.`{key}` = source.`{key}`", source_alias="source", target_alias="target",
                     commit_properties=self._properties(span),
-                ).when_matched_delete("source._gone").when_matched_update(values).when_not_matched_insert(
-                    values, "NOT source._gone"
+                ).when_matched_delete(f"source.{flag}").when_matched_update(values).when_not_matched_insert(
+                    values, f"NOT source.{flag}"
                 ).execute()  # fmt: skip
             self.reload()
         if self.end < span.end:  # a merge that changes nothing commits nothing, so also not how far it goes
@@ -107,6 +107,14 @@ class Delta:
         # Without retries: deltalake would look for conflicts again, but the caller looks how far the table goes, too.
         transaction = Transaction(self._application, span.end - 1)
         return CommitProperties(span.properties(), max_commit_retries=0, app_transactions=[transaction])
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    """Returns the name, longer by underscores if a payload has such a field."""
+    known = {one.lower() for one in taken}
+    while name in known:
+        name += "_"
+    return name
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -69,7 +70,10 @@ class Iceberg:
 
     def reload(self) -> None:
         self._table = self._catalog.load_table(self.name)
-        self.folder = f"{self._table.location().rstrip('/')}/data"
+        self._files = f"{self._table.location().rstrip('/')}/data"
+        """URL of the folder for data files, as commits name them."""
+        # pyiceberg takes a local URL's path as it stands, %20 included
+        self.folder = urlsplit(self._files).path if self._files.startswith("file:") else self._files
         self.end = int(self._table.properties.get(LAST, -1)) + 1
         self.columns = pa.schema([plain_field(field) for field in self._table.schema().as_arrow()])
 
@@ -79,7 +83,7 @@ class Iceberg:
         self.reload()
 
     def append(self, files: Sequence[DataFile], span: Span) -> None:
-        paths = [f"{self.folder}/{one.name}" for one in files]
+        paths = [f"{self._files}/{one.name}" for one in files]
         with self._commit(span) as commit:
             if paths:
                 commit.add_files(paths, span.properties(), check_duplicate_files=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
@@ -23,6 +24,8 @@ def file_system(folder: str) -> tuple[Any, str]:
     """Returns pyarrow's file system for a path or URL, and the path in it."""
     if "://" not in folder:
         return fs.LocalFileSystem(), folder
+    if folder.startswith("file:"):  # pyarrow takes no URL with a space
+        return fs.LocalFileSystem(), unquote(urlsplit(folder).path)
     for name in S3_NAMES:
         if folder.startswith(name):
             folder = f"s3://{folder.removeprefix(name)}"

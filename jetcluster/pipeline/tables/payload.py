@@ -175,5 +175,7 @@ def _check_names(kind: Any, reserved: Sequence[str], path: str) -> None:
                 raise UsageError(f"{where} cannot be a column: {fault}")
             if field.name.lower() in taken:
                 raise UsageError(f"{where} cannot be a column: there is one of that name, perhaps in other letters")
+            if pa.types.is_struct(field.type) and not field.type.num_fields:
+                raise UsageError(f"{where} cannot be a column: it has no fields")
             taken.add(field.name.lower())
             _check_names(field.type, (), where)

@@ -57,6 +57,17 @@ def test_large_messages_make_small_files(storage: ArchiveFolder, monkeypatch: py
     assert len(rows(storage, files)) == 1000
 
 
+def test_large_messages_are_read_in_small_batches(storage: ArchiveFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = list(write_files(storage, "S", [batch(list(range(1, 301)), SUBJECTS)]))
+    whole = rows(storage, files)
+    monkeypatch.setattr(parquet, "BATCH_BYTES", 1000)
+    batches = [one for file in files for one in read_file(storage, file, COLUMNS, EVERY)]
+    assert sorted((row for one in batches for row in one.to_pylist()), key=lambda row: row["seq"]) == whole
+    assert max(one.num_rows for one in batches) < 20
+    monkeypatch.setattr(parquet, "BATCH_BYTES", 1)
+    assert {one.num_rows for one in read_file(storage, files[0], ["seq"], EVERY)} == {1}
+
+
 def test_no_rows_are_no_file(storage: ArchiveFolder) -> None:
     assert list(write_files(storage, "S", [])) == []
 

@@ -17,7 +17,7 @@ from jetcluster.archive.bounds import Bounds
 from jetcluster.archive.manifest import COLUMNS, ArchivedFile, Manifest, totals
 from jetcluster.archive.parquet import read_file, write_files
 from jetcluster.archive.storage import ArchiveFolder
-from jetcluster.arrow import archived, resolve
+from jetcluster.arrow import archived, planner, resolve
 from jetcluster.arrow.archived import Archived, Seen
 from jetcluster.arrow.offsets import Offset
 from jetcluster.arrow.options import SourceOptions
@@ -281,6 +281,35 @@ def test_micro_batches_begin_in_the_archive(peer: StreamPeer, tmp_path: Path) ->
     assert sorted(found) == [n for n in range(1, 61) if n not in (7, 25, 26, 50)]
     with pytest.raises(DataLossError, match="messages 1 to 30 are gone"):
         resolve.range_between(options_for(peer), {"S": Offset(1, CREATED)}, {"S": Offset(15, CREATED)})
+
+
+@pytest.mark.parametrize("low", [1, 12])
+def test_micro_batches_prefer_the_archive_where_the_stream_has_lost_messages_in_its_midst(
+    peer: StreamPeer, tmp_path: Path, low: int
+) -> None:
+    """As `max_msgs_per_subject` removes them: the stream still begins at 1."""
+    url = archive_of(peer, tmp_path, 40)
+    peer.leader.delete_all(list(range(10, 31)))
+    options = options_for(peer, archive=url, preferArchive="true")
+    found = []
+    for begin, end in ((low, 15), (15, 45), (45, 61)):
+        for task in resolve.range_between(options, {"S": Offset(begin, CREATED)}, {"S": Offset(end, CREATED)}):
+            found += [seq for one in read_task(task, options, ["seq"]) for seq in one.column(0).to_pylist()]
+    assert found == [n for n in range(low, 61) if n not in (7, 25, 26, 50)]
+    assert seqs_of(options_for(peer, archive=url, preferArchive="true", startingOffsets=low)) == found
+
+
+def test_a_stream_that_is_empty_has_messages_as_large_as_those_of_its_archive(tmp_path: Path) -> None:
+    """So bytes become as many rows: without any size, a megabyte would be a million of them."""
+    with StreamPeer(store_of(numbered(100))) as peer:
+        url = archive_of(peer, tmp_path, 100, each=100)
+        peer.leader.delete_all(list(range(1, 101)))
+        options = options_for(peer, archive=url, maxBytesPerTrigger="64k")
+        state, archive = resolve.united(resolve.stream_states(options)["S"], 1, options)
+    assert archive is not None and (state.first, state.messages) == (1, 100)
+    assert state.bytes == 4 * sum(file.size for file in archive.files)
+    ends = planner.advance({"S": Offset(1, CREATED)}, {"S": Offset(101, CREATED)}, {"S": state}, size=state.bytes // 4)
+    assert ends["S"].seq == 26
 
 
 def test_tasks_own_ranges_and_leave_out_files(tmp_path: Path) -> None:

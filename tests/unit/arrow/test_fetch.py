@@ -231,6 +231,19 @@ def test_several_subjects_come_by_sequence_each_message_once() -> None:
         link.close()
 
 
+def test_several_subjects_with_large_messages_make_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand messages of megabytes would be more than an Arrow array can hold."""
+    monkeypatch.setattr(fetch, "MERGED_BYTES", 10_000)
+    rows = [(subject, headers, payload * 2000) for subject, headers, payload in numbered(12)]
+    with StreamPeer(store_of(rows)) as peer:
+        options = options_for(peer, subjects="a.*, *.x")
+        link = Link(options, TARGET, 0)
+        batches = list(merged([RangeFetch(link, options, "S", one, 1, 13) for one in options.subjects]))
+        link.close()
+    assert [sequence(head) for batch in batches for head in batch.heads] == list(range(1, 13))
+    assert [batch.count for batch in batches] == [5, 5, 2]
+
+
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_mirror_that_was_not_asked_for_is_not_believed(ours: bool) -> None:
     """It answers for its origin, from another sequence on, or with nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -126,3 +127,29 @@ def test_what_cannot_be_looked_up(peer: BucketPeer) -> None:
     with pytest.raises(StreamError, match="allow_direct"):
         peer.info = lambda request: BucketPeer.info(peer, request) | {"config": {}}  # type: ignore[method-assign]
         lookup_in(peer, Time()).find(["a"])
+
+
+class MirrorPeer(BucketPeer):
+    """The same messages as those of a bucket M, which mirrors S."""
+
+    def _reply(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bytes:
+        return super()._reply(subject.replace(b"KV_M", b"KV_S"), reply, headers, payload)
+
+    def info(self, request: dict[str, Any]) -> dict[str, Any]:
+        found = super().info(request)
+        return found | {"config": found["config"] | {"name": "KV_M", "mirror": {"name": "KV_S"}}}
+
+
+def test_a_bucket_that_mirrors_another_one_has_the_subjects_of_that_one() -> None:
+    empty, store = store_of([]), store_of(ROWS)
+    with MirrorPeer(empty, streams={id(empty): "KV_M", id(store): "KV_M"}) as peer:
+        options = options_for(peer, stream="KV_M")
+        one = BucketLookup(options, "M", LookupCache(0.0, 100, 10_000, Time()))
+        _open.append(one)
+        assert one.find(["a"]) == {"a": KeyEntry()}, "the mirror has nothing yet"
+        peer.leader, peer.replicas = store, [store]
+        for _ in range(2):
+            found = one.find(["a", "c", "nope"])
+            assert found == {
+                "a": KeyEntry(b"4", 4, "PUT", T0 + 3000), "c": KeyEntry(None, 5, "DEL", T0 + 4000), "nope": KeyEntry()
+            }  # fmt: skip

@@ -190,6 +190,27 @@ def test_rows_of_a_stream_made_anew_are_not_committed(
     assert landed(tmp_path) == []
 
 
+def test_a_stream_that_was_set_back_is_told_from_a_leader_that_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next messages have sequences that the table has."""
+    stream: Any = watched(FakeStream(4), monkeypatch)
+    job = RowsJob(stream, asked(tmp_path, "--stream", "S"), stream.ask(None, None))
+    job.round(Stop())
+    behind = 2
+
+    def ask(options: Any, question: Any) -> StreamState:
+        found = stream.ask(options, question)
+        return found if question.keywords["linearizable"] else found._replace(last=behind)
+
+    monkeypatch.setattr(lakehouse_job, "ask", ask)
+    job.round(Stop())
+    stream.last = 3
+    with pytest.raises(DataLoss, match="S ends at 3, and a table of it at 4: the stream was set back"):
+        job.round(Stop())
+    assert landed(tmp_path) == [1, 2, 3, 4]
+
+
 def test_keys_of_a_bucket_made_anew_are_not_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = watched(FakeStream(4), monkeypatch)
     job = keyed(stream, tmp_path)
@@ -243,3 +264,25 @@ def test_a_table_keeps_its_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             begin(stream, tmp_path, words)
     begin(stream, tmp_path, "--stream S --subjects a.>,b.*,a.>").round(Stop())
     assert landed(tmp_path) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        (pa.field("_SEQ", pa.int64()), "_SEQ cannot be a column: there is one of that name"),
+        (pa.field("s", pa.struct([])), "s cannot be a column: it has no fields"),
+        (pa.field("at", pa.duration("us")), r"JSON is not parsed to columns of duration\[us\]"),
+        (pa.field("n", pa.null()), "JSON is not parsed to columns of null"),
+        (pa.field("m", pa.map_(pa.int64(), pa.string())), "JSON is not parsed to columns of map"),
+    ],
+)
+def test_a_schema_that_cannot_be_leaves_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: Any, why: str
+) -> None:
+    """It would keep the columns, and the schema that was meant would be refused."""
+    stream: Any = watched(FakeStream(3), monkeypatch)
+    monkeypatch.setattr(lakehouse_job, "declared_columns", lambda ddl: pa.struct([field]))
+    args = asked(tmp_path, "--stream", "S", "--format", "json", "--schema", "as above")
+    with pytest.raises(UsageError, match=f"--schema: {why}"):
+        RowsJob(stream, args, stream.ask(None, None))
+    assert list(tmp_path.iterdir()) == []

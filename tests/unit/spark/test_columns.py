@@ -40,3 +40,4 @@ def test_columns_and_their_types_are_spark_s_to_the_letter() -> None:
 
 def test_columns_as_a_schema_in_words() -> None:
     assert ddl(["seq", "data"]) == "`seq` bigint, `data` binary"
+    assert ddl(["time"]) == "`time` timestamp_ltz", "TIMESTAMP is a session's choice (spark.sql.timestampType)"

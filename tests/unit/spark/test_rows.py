@@ -65,6 +65,14 @@ def test_an_id_in_the_headers_is_the_rows_id() -> None:
     assert rows(columns, idempotence="none") == [((b"b", raw, b""), b"")]
 
 
+@pytest.mark.parametrize("msg_id", ["a\r\nNats-Rollup: all", "a\n", "\r", " a", "a\t", " "])
+def test_ids_that_would_be_other_headers_or_other_ids(msg_id: str) -> None:
+    """A row's value must not purge a stream, and rows whose ids differ in blanks would count as the same."""
+    with pytest.raises(RowError, match="has a line break, or a blank at an end"):
+        rows({"subject": ["b", "b"], "data": [b"", b""], "msg_id": ["good", msg_id]})
+    assert rows({"subject": ["b"], "data": [b""], "msg_id": ["é a:b"]}) == [((b"b", b"", b""), "é a:b".encode())]
+
+
 @pytest.mark.parametrize("subject", ["", "a", "a.*", "a..b", "c.d", None])
 def test_subjects_that_the_stream_does_not_take(subject: str | None) -> None:
     with pytest.raises(RowError, match="subject"):

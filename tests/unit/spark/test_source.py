@@ -62,6 +62,17 @@ def test_a_run_ends_at_the_cut_whatever_a_deposed_leader_says() -> None:
         assert end_of(reader, at(1)) == at(31)
 
 
+def test_a_deposed_leader_that_knows_less_than_was_read_ends_no_query() -> None:
+    with StreamPeer(store_of(numbered(30))) as peer:
+        peer.deposed = store_of(numbered(20))
+        reader = reader_of(peer)
+        assert end_of(reader, at(26)) == at(31)
+        (task,) = [one.task for one in reader.partitions(at(26), at(31))]
+        assert (task.low, task.high) == (26, 31)
+        with pytest.raises(DataLossError, match="ends at 30, before the place 40"):
+            reader.latestOffset(at(40), ReadAllAvailable())
+
+
 def test_a_stream_that_is_gone() -> None:
     with StreamPeer(store_of(numbered(20))) as peer:
         start = at(3, GONE=7)

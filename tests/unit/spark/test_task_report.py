@@ -7,6 +7,7 @@ import pytest
 
 from jetcluster.spark import task_report
 from jetcluster.spark.metrics import SourceMetrics
+from tests.unit.client.fake_server import Peer
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -53,3 +54,12 @@ def test_whoever_does_not_tell_counts_fails_no_query(said: bytes, monkeypatch: p
         assert task_report.counts(url, "r") == {}
         thread.join(20)
     assert task_report.counts(url, "r") == {}
+
+
+def test_a_port_that_speaks_no_http_fails_no_task_and_no_query() -> None:
+    """Such as that of a server of streams."""
+    with Peer() as peer:
+        url = peer.url.replace("nats", "http") + "/tasks"
+        task_report.send(url, "S", 7, {"n1": 2}, 1)
+        assert task_report.counts(url, "r") == {}
+        assert peer.accepted == 2

@@ -104,7 +104,7 @@ def test_a_column_keeps_its_type_and_new_fields_are_added() -> None:
 
 
 def test_names_that_no_column_may_have() -> None:
-    for name in ("", "a b", "a.b", "a,b", "a=b", "a\x00"):
+    for name in ("", "a b", "a.b", "a,b", "a=b", "a\x00", "__delta_rs_source", "__Delta_rs_x"):
         assert name_fault(name), name
     found = pa.struct([("A", INT), ("a b", INT), ("_seq", INT), ("é", INT), ("s", struct(**{"x y": INT}))])
     assert grown(struct(a=INT), found, ["_seq"]) == struct(a=INT, é=INT)

@@ -63,3 +63,17 @@ def test_a_table_that_somebody_else_made_is_left_alone(tmp_path: Path) -> None:
     deltalake.write_deltalake(str(tmp_path / "delta"), rows(1))
     with pytest.raises(UsageError, match="was not made by this job"):
         opened("delta", tmp_path, RAW)
+
+
+@pytest.mark.parametrize("names", [["_gone"], ["_GONE", "_gone_"]])
+def test_values_with_a_field_of_the_name_that_a_merge_uses(tmp_path: Path, names: list[str]) -> None:
+    schema = pa.schema([("_key", pa.string()), *((name, pa.bool_()) for name in names)])
+
+    def values(*keys: str) -> pa.Table:
+        return pa.Table.from_pylist([{"_key": key, **dict.fromkeys(names, True)} for key in keys], schema=schema)
+
+    table = opened("delta", tmp_path, schema)
+    table.merge(values("a", "b"), [], Span(1, 3))
+    table.merge(values("c"), ["a"], Span(3, 5))
+    found = deltalake.DeltaTable(str(tmp_path / "delta")).to_pyarrow_table().sort_by("_key")
+    assert found.to_pylist() == values("b", "c").to_pylist() and table.end == 5

@@ -20,6 +20,7 @@ def test_a_folder_is_told_of_nothing() -> None:
     system, path = file_system("/a/b")
     assert isinstance(system, fs.LocalFileSystem) and path == "/a/b"
     assert file_system("file:///a/b")[1] == "/a/b"
+    assert file_system("file:///a%20b c")[1] == "/a b c"
     assert delta_options("/a/b") is None and delta_options("s3://a/b") is None
     assert catalog_properties({"type": "sql"}) == {"type": "sql"}
 

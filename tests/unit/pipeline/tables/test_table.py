@@ -36,6 +36,14 @@ def test_a_new_table_goes_nowhere_and_a_commit_says_how_far(kind: str, tmp_path:
     assert opened(kind, tmp_path, RAW).end == 9
 
 
+def test_folders_of_any_letters(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a b ü+&"
+    folder.mkdir()
+    append(opened(kind, folder, RAW), rows(1, 2), Span(1, 3))
+    found: Any = opened(kind, folder, RAW)
+    assert (found.keys(), found.end) == ({1, 2}, 3)
+
+
 def test_of_two_jobs_one_is_refused(kind: str, tmp_path: Path) -> None:
     opened(kind, tmp_path, RAW)
     first, second = opened(kind, tmp_path, RAW), opened(kind, tmp_path, RAW)
