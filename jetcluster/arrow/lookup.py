@@ -40,7 +40,7 @@ class BucketLookup:
         self._options = options
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
-        """What subjects have before the key."""
+        """The beginning of subjects, before the key."""
         self._mirrored = False
         """It is that of the bucket that this one mirrors."""
         self._cache = cache
