@@ -40,7 +40,7 @@ class BucketLookup:
         self._options = options
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
-        """What subjects have before the key."""
+        """The beginning of subjects, before the key."""
         self._mirrored = False
         """It is that of the bucket that this one mirrors."""
         self._cache = cache
@@ -90,7 +90,7 @@ class BucketLookup:
         return found
 
     def _take_origins_prefix(self, link: Link, state: StreamState) -> None:
-        """Takes what subjects have before the key from the first message: a mirror has its origin's subjects."""
+        """Takes the beginning of subjects from the first message: a mirror has its origin's subjects."""
         first = {"seq": max(state.first, 1), "next_by_subj": "$KV.*.>"}
         question = partial(leader_message, stream=self._stream, wanted=first)
         try:
