@@ -90,7 +90,7 @@ class BucketLookup:
         return found
 
     def _take_origins_prefix(self, link: Link, state: StreamState) -> None:
-        """Takes what subjects have before the key from the first message: a mirror has its origin's subjects."""
+        """Takes the beginning of subjects from the first message: a mirror has its origin's subjects."""
         first = {"seq": max(state.first, 1), "next_by_subj": "$KV.*.>"}
         question = partial(leader_message, stream=self._stream, wanted=first)
         try:

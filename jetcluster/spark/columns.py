@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 _DDL: Final = {"timestamp": "timestamp_ltz"}
-"""Names of types that a setting of the session makes others (that of timestamps) -> names that are always theirs."""
+"""Types whose name a session may take for another one (its setting timestampType) -> a name that is always theirs."""
 
 
 def ddl(names: Sequence[str], known: Mapping[str, str] = TYPES) -> str:

@@ -42,8 +42,8 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
 def open_table(catalog: Catalog, identifier: str, identity: TableIdentity, columns: Any) -> Iceberg:
     """Opens the table NAMESPACE.TABLE; makes it with `pyarrow.Schema` `columns` if there is none. Raises UsageError,
     DataLoss."""
-    namespace = identifier.rpartition(".")[0]
-    if not namespace:
+    namespace, _, table = identifier.rpartition(".")
+    if not namespace or not table:
         raise UsageError(f"--iceberg {identifier}: expected NAMESPACE.TABLE")
     if not catalog.table_exists(identifier):
         try:

@@ -42,5 +42,6 @@ def test_names_and_catalogs_that_are_none(tmp_path: Path) -> None:
     catalog = iceberg.open_catalog(
         "test", {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": "file:///x"}
     )
-    with pytest.raises(UsageError, match="expected NAMESPACE"):
-        iceberg.open_table(catalog, "orders", ORDERS, RAW)
+    for name in ("orders", ".orders", "shop."):
+        with pytest.raises(UsageError, match="expected NAMESPACE"):
+            iceberg.open_table(catalog, name, ORDERS, RAW)
