@@ -180,6 +180,8 @@ class MetaService:
         if old is not None and self._goes_elsewhere(old, new):
             # A change of both is refused in apply (10123).
             scaled = new["num_replicas"] != old.replicas
+            if new["num_replicas"] > old.replicas:
+                self._check_tier(body)
             command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
             command |= {"from": list(old.peers), "at": self._clock.time_ns()}
         with self._replacing(old, new), self._linked(body["account"], new):
@@ -234,6 +236,14 @@ class MetaService:
         """Returns the limits of the stream's tier, or without a tier the account's."""
         limits: dict[str, int] = body.get("tier") or body["limits"]
         return limits
+
+    def _check_tier(self, body: Body) -> None:
+        """Raises ApiError 10027 for a stream that is scaled up into a tier that is full, as nats-server."""
+        tier = body.get("tier")
+        if tier is not None:
+            there, _, _ = self._machine.usage(body["account"]).get(body["config"]["num_replicas"], (0, 0, 0))
+            if 0 <= tier["max_streams"] <= there:
+                raise by_code(errors.MAX_STREAMS)
 
     @staticmethod
     def _goes_elsewhere(old: Assignment, new: Mapping[str, Any]) -> bool:

@@ -364,6 +364,23 @@ async def test_a_removal_that_is_under_way_is_taken_back() -> None:
     assert (await leader.service.handle("stream_stay", back))["assignment"]["peers"] == list(before.peers)
 
 
+async def test_a_stream_is_not_scaled_up_into_a_tier_that_is_full() -> None:
+    leader = Leader(5)
+    await leader.create("ONE", num_replicas=1)
+    await leader.create("THREE", num_replicas=3)
+
+    def update(replicas: int, most: int) -> dict[str, Any]:
+        config = StreamConfig(name="ONE", num_replicas=replicas).normalised().to_wire()
+        tier = {**NO_LIMITS, "max_streams": most, "replicas": replicas}
+        return {"request": f"u{replicas}{most}", "account": "A", "config": config, "limits": NO_LIMITS, "tier": tier}
+
+    with pytest.raises(ApiError) as error:
+        await leader.service.handle("stream_update", update(3, 1))
+    assert error.value.err_code == 10027
+    await leader.service.handle("stream_update", update(3, 2))
+    await leader.service.handle("stream_update", update(1, 0))  # back, whatever that tier has by now
+
+
 async def test_a_number_that_nobody_asked_for_is_not_taken_back() -> None:
     """A server was removed and there was no other; then there is one. A member that asks may be of an older version."""
     leader = Leader(4)
