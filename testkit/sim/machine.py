@@ -442,12 +442,14 @@ class Machine:
         """Errors and damage by path, and under "" how often there was no room."""
         return {**self.disk.incidents, "": self.disk.refused + self.fills}
 
-    def disk_troubled(self, folder: str = "/") -> bool:
+    def disk_troubled(self, folder: str = "/", *, full: bool = True) -> bool:
         """Files in `folder` have failed or were damaged in the life of this process or of the one before (whose end may
-        have come of that), or are damaged still; or the disk was full."""
+        have come of that), or are damaged still; or the disk was full, where that counts."""
         before = self._begins[0] if self._begins else {}
-        new = (path for path, count in self._happened().items() if count > before.get(path, 0))
-        if self.disk.ballast or any(not path or path.startswith(folder) for path in new):
+        new = [path for path, count in self._happened().items() if count > before.get(path, 0)]
+        if full and (self.disk.ballast or "" in new):
+            return True
+        if any(path and path.startswith(folder) for path in new):
             return True
         return any(self._hides(*one) for one in self._harmed if one[0].startswith(folder))
 

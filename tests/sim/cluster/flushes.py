@@ -45,7 +45,9 @@ class Flushes:
         for replica in replicas(self._deployment):
             jetstream = jetstream_of(replica.machine)
             log = replica.group.log
-            if not log.durable or replica.group.stopped or not _settled(replica) or replica.machine.disk_troubled():
+            if not log.durable or replica.group.stopped or not _settled(replica):
+                continue
+            if replica.machine.disk_troubled(full=False):  # a full disk takes nothing of what it has
                 continue
             flushed = _flushed(replica, jetstream)
             if flushed is None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from jetcluster.cluster.store_care import PASSING
 from jetcluster.raft.api import META_GROUP, Role
+from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.replica.proposals import MAX_WAITING
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.machine import DATA, Machine
@@ -23,6 +24,8 @@ HELD = 4_096
 """Acknowledgements of one group that wait for its disk."""
 JOBS = 8_192
 """Jobs of unknown length that wait on one node (docs/limits.md)."""
+OVERDUE = 2.0
+"""Seconds after its time within which a batch is given up."""
 KEPT = 5.0
 """Seconds within which a segment goes that nobody needs: journals look once a second."""
 LOOKED_AT = 32
@@ -96,6 +99,8 @@ class Invariants:
         """(machine, group) of one that was made to drift -> the object of that process, and how often it found so."""
         self._unacked: dict[tuple[str, int, int, int], tuple[object, set[int]]] = {}
         """(machine, group, consumer, epoch) -> (the object of that process, what was there and waited for its ack)."""
+        self._late: dict[tuple[str, int], set[bytes]] = {}
+        """(machine, group) -> open batches that were overdue at the last look."""
         self._unneeded: dict[str, tuple[object, int, float]] = {}
         """Machine -> (its journal, the oldest segment, of which nobody has anything; since when)."""
 
@@ -116,6 +121,7 @@ class Invariants:
         for machine in self._deployment.machines.values():
             self._node_bounds(machine)
             self._still_emptied(machine)
+            self._founders(machine)
 
     # ---- Raft
 
@@ -209,6 +215,15 @@ class Invariants:
         self._require(before is not jetstream or not lost, f"{machine.name}: {lost} is not emptied any more")
         self._emptied[machine.name] = jetstream, now
 
+    def _founders(self, machine: Machine) -> None:
+        """Only a server that has had a replica since the group began may take an empty log for the group's: one that
+        has left is none, also when it comes back. Two who may, and know nothing, would found the group once more."""
+        jetstream = jetstream_of(machine)
+        for assignment in jetstream.meta.machine.all_assignments() if jetstream is not None else ():
+            gone = set(assignment.founders).difference(assignment.peers)
+            what = f"{gone} may found the stream {assignment.name} of {assignment.peers} again"
+            self._require(not gone, f"{machine.name}: {what}")
+
     # ---- bounds
 
     def _group_bounds(self, replica: Replica) -> None:
@@ -217,6 +232,7 @@ class Invariants:
         most = limits.max_uncommitted + limits.max_entry
         self._within(where, "bytes of proposals", group.uncommitted, most)
         self._within(where, "acknowledgements held back", len(group.held.frames), HELD)
+        self._answers_are_awaited(replica)
         if replica.stream is None:
             return
         stream = replica.stream
@@ -226,6 +242,27 @@ class Invariants:
             left = [index for index, answer in waiting.items() if not answer.done()]
             self._require(not left, f"{where}: it leads no more, and requests wait for its commands {left}")
         self._consumers(replica)
+        self._batches_end(replica)
+
+    def _batches_end(self, replica: Replica) -> None:
+        """A batch that nobody goes on with is given up in time, and its place with it, also where nothing else
+        happens."""
+        now = jetstream_of(replica.machine).runtime.clock.monotonic()
+        opened = attrgetter("ingest.batches.stage._open")(replica.stream)
+        late = {batch for batch, one in opened.items() if now - one.deadline > OVERDUE}
+        key, machine = (replica.machine.name, replica.gid), replica.machine
+        slow = machine.paused or machine.clock.slowness != machine.usual_slowness
+        before = set() if slow else self._late.get(key, set())
+        self._late[key] = late
+        self._require(not late & before, f"{replica.where}: batches {late & before} are open, and their time is over")
+
+    def _answers_are_awaited(self, replica: Replica) -> None:
+        """Of each follower a leader knows that it has everything that was sent, or waits for its answer: else it sends
+        that once more only when there is more to send."""
+        for peer, flow in replica.group.flows.items():
+            known = flow.out or flow.next == flow.match + 1 or flow.state != FlowState.REPLICATE
+            what = f"{flow.next - 1} was sent to {peer}, which has {flow.match}, and no answer is awaited"
+            self._require(known, f"{replica.where}: {what}")
 
     def _consumers(self, replica: Replica) -> None:
         """None has more pending than it may, and what is gone waits for no ack."""

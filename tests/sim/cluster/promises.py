@@ -47,7 +47,12 @@ ALWAYS = (
         ("Flushes", "Installs"),
     ),
     Promise("what a leader reads has all that was committed before the read was asked for", "all", ("Rounds",)),
-    Promise("publishers wait at another server's valve no longer than it is closed", "all", ("Valves",)),
+    Promise("publishers wait at another server's valve as long as it is closed, and no longer", "all", ("Valves",)),
+    Promise("of a consumer nobody but its owner changes anything, in the order of its turns", "all", ("OwnerTurns",)),
+    Promise("a mirror or source acknowledges to its upstream what it has stored", "all", ("LinkAcks",)),
+    Promise("a request whose client has given up is not begun", "all", ("Wanted",)),
+    Promise("a request that servers repeat among each other changes nothing the second time", "all", ("Repeats",)),
+    Promise("the servers of a stream are changed from those that it has", "all", ("Decisions",)),
     Promise("no answer of the API contradicts itself", "all", ("answers.contradictions",)),
     Promise(
         "while a majority of a group's servers is well and connected, it commits again within 10 s, or 15 s on disks "

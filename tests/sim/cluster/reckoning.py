@@ -121,6 +121,9 @@ def _idle(jetstream: JetStream) -> Iterator[str]:
     raft, mesh = jetstream.network.raft, jetstream.network.mesh
     for number, (peer, _) in attrgetter("_rpc._waiting")(mesh).items():
         yield f"call {number} to {peer} waits"
+    for peer, running in attrgetter("_rpc._running")(mesh).items():
+        if over := sum(task.done() for task in running):
+            yield f"{over} requests of {peer} have been answered, and count as under way"
     for gid, waiters in attrgetter("_waiters")(jetstream.network.leaders).items():
         yield f"{len(waiters.futures)} wait for a leader of group {gid}"
     if size := raft.journal.queued_bytes:

@@ -11,7 +11,7 @@ import pytest
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Session
-from tests.sim.cluster.invariants import KEPT, Invariants, replicas
+from tests.sim.cluster.invariants import KEPT, OVERDUE, Invariants, replicas
 
 pytestmark = pytest.mark.sim
 
@@ -68,6 +68,47 @@ def test_nobody_waits_for_commands_of_who_leads_no_more(deployment: Deployment) 
     follower = next(one for one in streams if one.group.role is not Role.LEADER)
     attrgetter("proposals._waiting")(follower.stream).update(waits)
     with pytest.raises(Violation, match=r"requests wait for its commands \[77\]"):
+        invariants.look()
+
+
+def test_what_was_sent_and_nobody_waits_for_is_noticed(deployment: Deployment) -> None:
+    invariants = Invariants(deployment)
+    invariants.look()
+    leader = next(one for one in replicas(deployment) if one.group.role is Role.LEADER)
+    flow = next(iter(leader.group.flows.values()))
+    flow.next += 1
+    with pytest.raises(Violation, match=r"\d+ was sent to \w+, which has \d+, and no answer is awaited"):
+        invariants.look()
+    flow.out.append((flow.next - 1, 0))
+    invariants.look()
+
+
+def test_a_batch_whose_time_is_over_is_noticed(deployment: Deployment) -> None:
+    deployment.run_until_done(deployment.spawn(deployment.client("me"), _stream(deployment)), 30.0)
+    deployment.run(2.0)
+    invariants = Invariants(deployment)
+    leader = next(one for one in replicas(deployment) if one.stream is not None and one.stream.leading)
+    now = attrgetter("node.jetstream.jetstream.runtime.clock")(leader.machine).monotonic()
+    opened = attrgetter("ingest.batches.stage._open")(leader.stream)
+    opened[b"one"] = SimpleNamespace(deadline=now - OVERDUE + 1.0)
+    invariants.look()
+    invariants.look()
+    opened[b"one"].deadline -= 2.0
+    invariants.look()  # it may have stood still until now
+    with pytest.raises(Violation, match="are open, and their time is over"):
+        invariants.look()
+    opened.clear()
+
+
+def test_who_has_left_and_may_found_a_stream_is_noticed(deployment: Deployment) -> None:
+    deployment.run_until_done(deployment.spawn(deployment.client("me"), _stream(deployment)), 30.0)
+    deployment.run(2.0)
+    invariants = Invariants(deployment)
+    invariants.look()
+    streams = attrgetter("node.jetstream.jetstream.meta.machine._by_gid")(deployment.machines["n1"])
+    gid, assignment = next(iter(streams.items()))
+    streams[gid] = replace(assignment, founders=(*assignment.founders, "nobody"))
+    with pytest.raises(Violation, match=r"\{'nobody'\} may found the stream S of .* again"):
         invariants.look()
 
 

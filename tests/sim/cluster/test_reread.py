@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from operator import attrgetter
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from jetcluster.ordered import OrderedSet
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Session
 from tests.sim.cluster import reckoning, replicas, state_views
@@ -121,7 +123,15 @@ def _keep_a_stream(node: Any) -> None:
     node.jetstream.jetstream.unassigned = (77,)
 
 
-WRONG = [_count_bytes, _keep_a_batch_open, _hear_of_nobody, _send_clients_away, _own_one_more, _keep_a_stream]
+def _keep_a_request(node: Any) -> None:
+    asks = attrgetter("_rpc._running")(node.jetstream.mesh)
+    asks.setdefault("somebody", OrderedSet()).add(Mock(done=lambda: True))
+
+
+WRONG = [
+    _count_bytes, _keep_a_batch_open, _hear_of_nobody, _send_clients_away, _own_one_more, _keep_a_stream,
+    _keep_a_request,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("plant", WRONG, ids=[one.__name__.strip("_") for one in WRONG])

@@ -10,7 +10,7 @@ import pytest
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Session
 from tests.sim.cluster.invariants import Replica, replicas
-from tests.sim.cluster.valves import LATE, Valves
+from tests.sim.cluster.valves import LATE, UNTOLD, Valves
 
 pytestmark = pytest.mark.sim
 
@@ -55,4 +55,16 @@ def test_a_valve_that_is_open_is_not(deployment: Deployment, leader: Replica) ->
     valves.look()
     deployment.run(1.5 * LATE)
     with pytest.raises(Violation, match=r"waits for a valve of n\d at s, which is open for 1\.\d s"):
+        valves.look()
+
+
+def test_a_valve_that_is_closed_and_nobody_knows_is_noticed(deployment: Deployment, leader: Replica) -> None:
+    valves = Valves(deployment)
+    leader.stream.ingest.valve.close()
+    deployment.run(LATE)
+    attrgetter("_told_valve._repeat")(leader.stream).cancel()
+    deployment.run(3.5)  # what is not said again counts no more
+    valves.look()
+    deployment.run(UNTOLD + 0.1)
+    with pytest.raises(Violation, match=r"n\d does not wait for a valve of n\d at s, which is closed for 2\.6 s"):
         valves.look()

@@ -1,9 +1,10 @@
-"""Publishers wait at a valve that another server has closed, and no longer than that is so."""
+"""Publishers wait at a valve that another server has closed, as long as that is so and no longer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import Any
 
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.machine import Machine
@@ -13,6 +14,8 @@ EVERY = 0.5
 """Seconds between two looks."""
 LATE = 1.0
 """Seconds within which others know that a valve is open, where nothing is wrong between them."""
+UNTOLD = 2.5
+"""Seconds within which they know that it is closed, also over a new link: it is said once a second."""
 Place = tuple[str, str, str, bytes]
 """(who waits, whose valve it is, account, subject)"""
 
@@ -25,6 +28,7 @@ class Valves:
         """Counts the valves of others that were found closed."""
         self._deployment = deployment
         self._since: dict[Place, float] = {}
+        self._untold: dict[Place, float] = {}
 
     def begin(self) -> None:
         self.look()
@@ -32,8 +36,13 @@ class Valves:
 
     def look(self) -> None:
         now = self._deployment.scheduler.now
-        wrong = set(self._wrong())
+        wrong, untold = set(self._wrong()), set(self._unknown())
         self._since = {place: self._since.get(place, now) for place in wrong}
+        self._untold = {place: self._untold.get(place, now) for place in untold}
+        for (name, other, _, subject), since in self._untold.items():
+            if now - since > UNTOLD:
+                what = f"{name} does not wait for a valve of {other} at {subject.decode()}, which is closed for"
+                raise Violation(f"at {now:.3f}: {what} {now - since:.1f} s")
         for (name, other, _, subject), since in self._since.items():
             if now - since > LATE:
                 what = f"{name} waits for a valve of {other} at {subject.decode()}, which is open for {now - since:.1f}"
@@ -52,6 +61,20 @@ class Valves:
                 if (account, subject) not in closed[other]:
                     yield name, other, account, subject
 
+    def _unknown(self) -> Iterator[Place]:
+        """Closed valves that another server knows the subject of, and takes for open."""
+        machines = {name: one for name, one in self._deployment.machines.items() if self._is_well(one)}
+        closed = {name: found for name, machine in machines.items() if (found := set(_closed(machine)))}
+        if not closed:
+            return
+        peers = {jetstream_of(machine).network.me: name for name, machine in machines.items()}
+        for name, machine in machines.items():
+            for link, account, subject, waited in _interests(machine):
+                other = peers.get(link.peer_id, "")
+                is_closed = (account, subject) in closed.get(other, ())
+                if is_closed and not (waited or link.silent) and self._calm(machine, machines[other]):
+                    yield name, other, account, subject
+
     def _is_well(self, machine: Machine) -> bool:
         slow = machine.clock.slowness != 1.0 or machine.is_short
         return jetstream_of(machine) is not None and not machine.paused and not slow
@@ -63,12 +86,19 @@ class Valves:
 
 def _known(machine: Machine) -> Iterator[tuple[str, str, bytes]]:
     """The valves of others that are closed by what a server knows: peer, account, subject."""
+    for link, account, subject, closed in _interests(machine):
+        if closed:
+            yield link.peer_id, account, subject
+
+
+def _interests(machine: Machine) -> Iterator[tuple[Any, str, bytes, bool]]:
+    """What is wanted elsewhere in the cluster, by what a server knows: link, account, subject, and whether the valve of
+    who wants it is closed."""
     for router in attrgetter("node.server.accounts")(machine):
         for peer, wants in attrgetter("_wants")(router.peers).items():
             for (subject, queue), interest in wants.items():
-                valve = getattr(interest, "valve", None)
-                if queue is None and valve is not None and valve.closed and hasattr(peer, "peer_id"):
-                    yield peer.peer_id, router.account, subject
+                if queue is None and hasattr(interest, "valve") and hasattr(peer, "peer_id"):
+                    yield peer, router.account, subject, interest.valve is not None and interest.valve.closed
 
 
 def _closed(machine: Machine) -> Iterator[tuple[str, bytes]]:

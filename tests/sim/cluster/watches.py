@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from testkit.sim.deployment import Deployment
-from tests.sim.cluster import installs, proofs, read_rounds
+from tests.sim.cluster import decisions, installs, link_acks, owner_turns, proofs, read_rounds, repeats, wanted
 
 
 @contextmanager
 def watched(deployment: Deployment) -> Iterator[None]:
     """They look meanwhile."""
     with ExitStack() as stack:
-        for judge in (proofs, installs, read_rounds):
+        for judge in (proofs, installs, read_rounds, owner_turns, link_acks, wanted, repeats, decisions):
             stack.enter_context(judge.watched(deployment))
         yield

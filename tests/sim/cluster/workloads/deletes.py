@@ -117,12 +117,16 @@ class Deletes(Writers):
         await super().check()
 
     async def _erase(self) -> None:
-        """Messages are stored, and erased."""
+        """Messages are stored, one alone and others together with some that stay, and erased."""
         session = await self.session("erase")
         secrets = [f"secret {self.rng.getrandbits(64):016x}".encode() for _ in range(SECRETS)]
-        for number, secret in enumerate(secrets):
-            ack = await self.store(session, "delete.a", f"secret{number}", payload=secret)
-            await self.insist("an erasure", lambda seq=ack["seq"]: self._delete(session, seq))
+        for some in (secrets[:1], secrets[1:]):
+            storing = asyncio.gather(
+                *(self.store(session, "delete.a", secret.decode()[:12], payload=secret) for secret in some)
+            )
+            await asyncio.gather(*(self._store(session, f"beside {number}") for number in range(3 * (len(some) - 1))))
+            for ack in await storing:
+                await self.insist("an erasure", lambda seq=ack["seq"]: self._delete(session, seq))
         end = self.now + ERASED
         while found := self._found(secrets):
             self.require(self.now < end, f"what was erased {ERASED:g} s ago is in {found}")

@@ -24,6 +24,13 @@ TOGETHER = 4
 """Requests in one piece."""
 AGES = (0.0, 0.05, 0.3, 2.0)
 """Seconds of max_staleness."""
+WEAKER: dict[str, tuple[Any, str]] = {
+    "consistency": (EVENTUAL, EVENTUAL),
+    "min_last_seq": (1, "1"),
+    "max_staleness": (3_600 * 10**9, "1h"),
+    "read_info": (False, "false"),
+}
+"""What asks for less than any wish, in the body and as a header."""
 DEFAULTS = {"": SESSION, "default": SESSION, "session": SESSION, "weak": EVENTUAL, "strong": LINEARIZABLE}
 """What a stream's read_consistency gives to those who do not ask."""
 NOT_FOUND, MIN_LAST_SEQ = 10037, 10180
@@ -278,7 +285,8 @@ class _Client:
                 )
 
     def _written(self, asked: Asked, wish: Demand, informed: bool) -> tuple[dict[str, Any], dict[str, str]]:
-        """Body and headers of a request: each wish in one of them."""
+        """Body and headers of a request: each wish in one of them, and of two or four wishes a weaker one in the other:
+        the stricter counts."""
         body, headers = dict(asked.fields), {}
         wishes: list[tuple[str, Any, str, str]] = []
         if wish.consistency:
@@ -291,10 +299,13 @@ class _Client:
         if informed:
             wishes.append(("read_info", True, "Nats-Read-Info", "true"))
         for field, value, header, text in wishes:
+            both = len(wishes) % 2 == 0
             if self.rng.random() < 0.5:
                 body[field] = value
+                headers |= {header: WEAKER[field][1]} if both else {}
             else:
                 headers[header] = text
+                body |= {field: WEAKER[field][0]} if both else {}
         return body, headers
 
     async def _ask(

@@ -127,6 +127,14 @@ class PriorityExam(Exam):
             "with nothing there", await self._status(self._pull(session, "ends", expires=0, no_wait=True)), "404"
         )
 
+        await self._consumer(session, "soon")
+        there = (await self.ask(session, f"CONSUMER.INFO.{STREAM}.soon"))["num_pending"]
+        began = self.now
+        some = self._pull(session, "soon", batch=there + 1, expires=3 * SECOND, no_wait=True)
+        statuses = [await self._status(some) for _ in range(there + 1)]
+        self.equal("all there is, and that there is no more", statuses, [""] * there + ["404"])
+        Exact.between("a request that need not wait and got some ends after", self.now - began, 0.0, 1.0)
+
     async def _waiting(self, session: Session) -> None:
         await self._consumer(session, "wait", max_waiting=2, deliver_policy="new")
         two = [self._pull(session, "wait", expires=4 * SECOND) for _ in range(2)]
