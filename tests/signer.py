@@ -21,9 +21,10 @@ JETSTREAM = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer")
 class Key:
     """An nkey pair. `kind` is one of OPERATOR, ACCOUNT, USER."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, secret: bytes = b"") -> None:
+        """`secret`: 32 bytes that make the same pair each time; random ones by default."""
         prefix = _PREFIXES[kind]
-        self.private = Ed25519PrivateKey.generate()
+        self.private = Ed25519PrivateKey.from_private_bytes(secret) if secret else Ed25519PrivateKey.generate()
         self.public = _text(bytes([prefix]) + self.private.public_key().public_bytes_raw())
         self.seed = _text(bytes([18 << 3 | prefix >> 5, (prefix & 31) << 3]) + self.private.private_bytes_raw())
 

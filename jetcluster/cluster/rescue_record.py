@@ -78,10 +78,10 @@ def read(directory: Path, files: Files = os) -> list[RescueRecord]:
         raise RecordError(f"{directory / RESCUES_NAME} is damaged: {error!r}") from error
 
 
-def add(directory: Path, record: RescueRecord) -> None:
+def add(directory: Path, record: RescueRecord, files: Files = os) -> None:
     """Adds or replaces the record of a rescue. Durable on return. Raises RecordError and OSError."""
-    others = [known for known in read(directory) if (known.gid, known.number) != (record.gid, record.number)]
-    _write(directory, [*others, record], os)
+    others = [known for known in read(directory, files) if (known.gid, known.number) != (record.gid, record.number)]
+    _write(directory, [*others, record], files)
 
 
 def _write(directory: Path, records: Sequence[RescueRecord], files: Files) -> None:

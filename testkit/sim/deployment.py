@@ -15,6 +15,7 @@ from typing import Any, cast
 from jetcluster.config.load import load_text
 from jetcluster.config.options import Options
 from jetcluster.logs import Logger
+from jetcluster.model.machines import tags_of
 from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 from jetcluster.node.platform import Platform
@@ -110,8 +111,11 @@ class Deployment:
         """The node as `servers` describes it now."""
 
         def read() -> Options:
-            text = self.servers[name].text(list(self.servers.values()))
-            return load_text(text, f"{name}.conf", {})[0]
+            server = self.servers[name]
+            options: Options = load_text(server.text(list(self.servers.values())), f"{name}.conf", {})[0]
+            if server.worker_of:  # tags that only a supervisor gives
+                options.server_tags = [*options.server_tags, *tags_of(server.worker_of, server.worker)]
+            return options
 
         return Node(read(), cast(Logger, log), reloading(read), platform, NodeMonitoring)
 

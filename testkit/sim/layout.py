@@ -81,6 +81,12 @@ class Server:
     """Requests of the API that may wait for their turn; 0: as usual."""
     rotated: bool = False
     """The key of its store is the second one, and the first is the one before it; where stores are encrypted."""
+    jetstream_options: str = ""
+    """More fields of `jetstream`, each behind a comma."""
+    worker_of: str = ""
+    """The machine of which it is a worker; "" for a server that is none."""
+    worker: int = 0
+    """Its number on that machine."""
 
     def text(self, others: Sequence[Server]) -> str:
         """Its configuration; `others`: all servers there are."""
@@ -92,7 +98,8 @@ class Server:
             sync = f', sync_interval: "{self.sync_interval:g}s"' if self.sync_interval else ""
             most = f", request_queue_limit: {self.requests}" if self.requests else ""
             apart = f', unique_tag: "{self.unique_tag}"' if self.unique_tag else ""
-            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart}{most}{self._key()} }}')
+            more = f"{most}{self._key()}{self.jetstream_options}"
+            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync}{apart}{more} }}')
         if self.cluster:
             routes = ", ".join(f'"nats://{SECRET}:{SECRET}@{peer.ip}:{ROUTE_PORT}"' for peer in peers)
             lines.append(

@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from testkit.sim.answers import contradictions
 from testkit.sim.network import Address
@@ -135,6 +135,9 @@ def _ended(task: asyncio.Task[None]) -> None:
 class Session:
     """`await connect()` first. `servers` are tried in turn, from the first on."""
 
+    tokens: ClassVar[dict[str, str]] = {}
+    """Bearer tokens by user, for servers that know their accounts from JWTs: their INFO has a nonce."""
+
     def __init__(self, name: str, servers: Sequence[Address], *, reconnect: float = 0.2, user: str = "") -> None:
         """`user`: also the password; "" for nobody."""
         self.name = name
@@ -144,7 +147,7 @@ class Session:
         self.connects = 0
         self.info: dict[str, Any] = {}
         self._reconnect = reconnect
-        self._user = {"user": user, "pass": user} if user else {}
+        self._user = user
         self._loop = asyncio.get_running_loop()
         self._connection: _Connection | None = None
         self._up = asyncio.Event()
@@ -206,6 +209,11 @@ class Session:
                 except Disconnected:
                     continue
 
+    def _credentials(self, connection: _Connection) -> dict[str, str]:
+        if token := self.tokens.get(self._user, "") if "nonce" in connection.info else "":
+            return {"jwt": token}
+        return {"user": self._user, "pass": self._user} if self._user else {}
+
     async def _open(self, host: str, port: int) -> None:
         self._greeting = self._loop.create_future()
         connection = _Connection(self)
@@ -213,7 +221,8 @@ class Session:
             await self._loop.create_connection(lambda: connection, host, port)
             await self._greeting
             options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "name": self.name,
-                       "lang": "sim", "version": "1", "protocol": 1, "echo": True} | self._user  # fmt: skip
+                       "lang": "sim", "version": "1", "protocol": 1, "echo": True}  # fmt: skip
+            options |= self._credentials(connection)
             lines = [f"CONNECT {json.dumps(options)}\r\n"]
             lines += [f"SUB {subject} {sid}\r\n" for sid, (subject, _) in self._subscriptions.items()]
             ponged = self._loop.create_future()

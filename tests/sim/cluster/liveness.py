@@ -89,10 +89,13 @@ def _meta_wanting(deployment: Deployment, cluster: str, found: list[Replica]) ->
         return
     yield from _group_wanting(f"{cluster}, the meta group", metas)
     jetstream = jetstream_of(leaders[0].machine)
-    servers = [s.name for s in deployment.servers.values() if (s.cluster or s.name) == cluster and s.jetstream]
-    voters = leaders[0].group.log.config.voters
-    if len(voters) != len(servers):
-        yield f"{cluster}: {len(voters)} of {len(servers)} servers are in the meta group"
+    servers = [s for s in deployment.servers.values() if (s.cluster or s.name) == cluster and s.jetstream]
+    members, voters = leaders[0].group.log.config.members, leaders[0].group.log.config.voters
+    if len(members) != len(servers):
+        yield f"{cluster}: {len(members)} of {len(servers)} servers are in the meta group"
+    machines = {one.worker_of or one.name for one in servers}
+    if len(voters) != len(machines):  # of the workers of a machine one votes
+        yield f"{cluster}: {len(voters)} of {len(machines)} machines vote in the meta group"
     for assignment in jetstream.meta.machine.all_assignments():
         of_stream = [one for one in found if one.gid == assignment.gid and one.gid != META_GROUP]
         where = f"{cluster}, stream {assignment.name}"

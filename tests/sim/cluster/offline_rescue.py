@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from jetcluster.cluster import rescue_record
+from jetcluster.cluster.rescue_record import RescueRecord
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
@@ -43,8 +45,16 @@ class Standing(NamedTuple):
 
 
 async def keep(deployment: Deployment, machine: Machine, assignment: Assignment) -> Standing:
-    """Makes the replica there the whole stream; returns what it was before."""
+    """Makes the replica there the whole stream; returns what it was before. What the command writes down of it is there
+    before, and so is the record of a rescue that was begun and not carried out."""
     found: list[Standing] = []
+    files = machine.disk.files
+    for number in (assignment.rescue + 1, assignment.rescue + 99):
+        record = RescueRecord(
+            assignment.account, assignment.name, assignment.gid, number, 0, "somebody", machine.peer_id,
+            tuple(assignment.peers), "all", ("what others had",),
+        )  # fmt: skip
+        rescue_record.add(Path(DATA).parent, record, files)
 
     def change(journal: Journal, applied: tuple[int, int]) -> None:
         log = journal.groups[assignment.gid]
@@ -53,6 +63,12 @@ async def keep(deployment: Deployment, machine: Machine, assignment: Assignment)
 
     await _write(deployment, machine, assignment, change)
     return found[0]
+
+
+def untold(machine: Machine) -> list[int]:
+    """The rescues that the server there has not told of."""
+    found = rescue_record.read(Path(DATA).parent, machine.disk.files)
+    return [record.number for record in found if not record.told]
 
 
 async def give_up(deployment: Deployment, machine: Machine, assignment: Assignment) -> None:

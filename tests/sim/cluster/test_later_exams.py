@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from jetcluster.api import dispatch, restore
+from jetcluster.api import dispatch, restore, restore_tar
 from jetcluster.api.request import Request
 from jetcluster.cluster.administration import Administration
 from jetcluster.consumer.state import archived, creation
 from jetcluster.mesh import identity
 from jetcluster.model import advisory
 from jetcluster.replica.reads.demands import Demands
-from jetcluster.stream.apply import restoring
+from jetcluster.replica.reads.membership import Membership
+from jetcluster.stream.apply import counters, restoring
 from jetcluster.stream.apply.guard import RetentionGuard
 from jetcluster.stream.apply.jobs import Jobs
 from tests.sim.cluster.exam import Exam
@@ -50,6 +51,8 @@ PARTS = {
     ),
     "exam-visitors": ("_greetings", "_infos", "_reports"),
     "exam-waits": ("_sequences", "_unled", "_deleted", "_defaults"),
+    "exam-restores": ("_histories", "_damaged", "_stopped", "_counters", "_sums", "_room"),
+    "exam-asked": ("_servers", "_last", "_mirrored", "_empty", "_sources", "_purged"),
 }  # fmt: skip
 
 
@@ -136,3 +139,18 @@ def test_a_server_that_believes_any_signature_is_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(identity, "verify", lambda key, text, signature: True)
     monkeypatch.setattr(visitor_exam, "VISITS", 99)
     assert "ends by itself" in examined(monkeypatch, "exam-visitors", "_reports").failure
+
+
+def test_counters_that_forget_what_an_archive_has_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters.CounterTotals, "_stored", lambda totals, subject: counters.Tally(0, {}, b""))
+    assert "exam-restores, counters" in examined(monkeypatch, "exam-restores", "_counters").failure
+
+
+def test_an_old_archive_that_loses_its_configuration_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore_tar, "_bare", lambda config: {"subjects": ["restored.>"]})
+    assert "exam-restores, histories" in examined(monkeypatch, "exam-restores", "_histories").failure
+
+
+def test_a_name_that_two_streams_answer_to_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Membership, "take_alias", _nothing)
+    assert "exam-asked, last" in examined(monkeypatch, "exam-asked", "_last").failure

@@ -77,6 +77,7 @@ class StreamRescue(Workload):
         if self.rng.random() < 0.5:
             await self._return(others)
         await self._goes_on()
+        Exact.equal(f"{self.name}: rescues that nobody is told of", offline_rescue.untold(kept), [])
         await self._return(others)
         await self._write()
         await liveness.settle(self.deployment)
