@@ -30,10 +30,11 @@ class LinkAcks:
     def acks(self, router: Any, subject: bytes, seq: int) -> None:
         """A link of this server says to the consumer that is named in `subject` that it has all up to `seq`."""
         machine = self._machine(router)
-        consumer = subject.split(b".")
+        told = subject.split(b".")
         for replica in jetstream_of(machine).replicas.values() if machine is not None else ():
             for link in replica.mirrors.links.by_key.values():
-                if str(attrgetter("_consumer")(link)).encode() not in consumer:
+                # consumers of two upstreams may have one name
+                if not {str(attrgetter("_consumer")(link)).encode(), link.upstream.name.encode()}.issubset(told):
                     continue
                 self.looked += 1
                 cursor = replica.machine.cursor(link.upstream.key)
