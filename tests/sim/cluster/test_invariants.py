@@ -69,6 +69,10 @@ def test_nobody_waits_for_commands_of_who_leads_no_more(deployment: Deployment) 
     attrgetter("proposals._waiting")(follower.stream).update(waits)
     with pytest.raises(Violation, match=r"requests wait for its commands \[77\]"):
         invariants.look()
+    attrgetter("proposals._waiting")(follower.stream).clear()
+    follower.stream.ingest.proposed[78] = ([], 0, 0, 0.0)
+    with pytest.raises(Violation, match=r"publishes wait for its commands \[78\]"):
+        invariants.look()
 
 
 def test_what_was_sent_and_nobody_waits_for_is_noticed(deployment: Deployment) -> None:
