@@ -4,7 +4,7 @@ falls due is watched, and each count is that of what it counts."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ def _owner(owner: ConsumerOwner, replica: StreamReplica) -> Iterator[str]:
     if selection.cursor < state.delivered_sseq:
         yield f"its cursor is at {selection.cursor}, and {state.delivered_sseq} is delivered"
     yield from _left(selection, replica)
-    yield from _watched(selection.redelivery)
+    yield from _watched(selection.redelivery, owner.deferred)
     if selection.keys is not None and not replica.table.by_cid[state.cid].rules.pause_until:
         yield from _keys(selection.keys.queues)
     if isinstance(owner.delivery, PullDelivery):
@@ -60,12 +60,14 @@ def _left(selection: Selection, replica: StreamReplica) -> Iterator[str]:
         yield f"{counted} messages are left to take, and it tells of {left}"
 
 
-def _watched(redelivery: Redelivery) -> Iterator[str]:
-    """Each message that waits for its ack is delivered again when that is due."""
+def _watched(redelivery: Redelivery, deferred: Container[int]) -> Iterator[str]:
+    """Each message that waits for its ack is delivered again when that is due, or given up once there is room for its
+    dead letter (`deferred`)."""
     heap, due, state = attrgetter("_heap", "_due", "_state")(redelivery)
     awaited = {(at, seq) for _, _, seqs, at in heap for seq in seqs}
     for seq, entry in state.unacked.entries.items():
-        if 0 < entry.due < NEVER and (entry.due, seq) not in awaited and due.get(seq) != entry.due:
+        looked_at = (entry.due, seq) in awaited or due.get(seq) == entry.due or seq in deferred
+        if 0 < entry.due < NEVER and not looked_at:
             yield f"{seq} is due at {entry.due}, and nobody looks"
     if gone := [seq for seq in redelivery.order if seq not in due]:
         yield f"{gone} are in the queue of redeliveries twice"
