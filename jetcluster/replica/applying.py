@@ -89,6 +89,7 @@ class Applying:
         except DamagedError as error:
             if not self._set_aside(error):
                 raise
+            replica.on_dropped(index)  # nobody is told what became of it, and the log counts it as applied
             return
         except Exception:
             # The group stops. Rows that were taken back may be missing in memory; that must not read as "not found".

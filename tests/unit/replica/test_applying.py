@@ -11,6 +11,7 @@ from jetcluster.errors import ApiError
 from jetcluster.meta.state import Assignment
 from jetcluster.objects.bucket import Bucket
 from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError, KvError
 from jetcluster.stream.apply.publish import MessageAdmission
 from jetcluster.stream.lead.ingest import Ingest
@@ -128,6 +129,27 @@ async def test_a_disk_that_fails_stops_its_replica_and_no_other(
         for node in cluster:
             assert node is follower or not node.replica("S").failed
         assert (await cluster["A"].publish_again(b"s", b"2"))["seq"] == 2
+
+
+@virtual_time
+async def test_a_leader_that_comes_upon_damage_forgets_what_it_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log counts the command as applied, so that it is not among those that a change of leaders drops."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"1")
+        replica = cluster.leader("S").replica("S")
+
+        def damaged(*_: Any) -> None:
+            monkeypatch.undo()
+            raise DamagedError(1, 1)
+
+        monkeypatch.setattr(replica.machine.store, "append", damaged)
+        with pytest.raises(TimeoutError):
+            await cluster["A"].publish(b"s", b"2")
+        await cluster.until(lambda: not replica.group.lacks_state, what="the replica has another one's state")
+        assert (replica.ingest.proposed, replica.failed) == ({}, "")
+        await cluster["A"].publish_again(b"s", b"3")
+        await cluster.equal("S")
 
 
 @virtual_time
