@@ -89,7 +89,11 @@ class Applying:
         except DamagedError as error:
             if not self._set_aside(error):
                 raise
-            replica.on_dropped(index)  # nobody is told what became of it, and the log counts it as applied
+            # Nobody is told what became of it, and the log counts it as applied.
+            self._ingest.on_dropped(index)
+            self._proposals.dropped(index)
+            if self._objects is not None:
+                self._objects.dropped(index)
             return
         except Exception:
             # The group stops. Rows that were taken back may be missing in memory; that must not read as "not found".
