@@ -238,10 +238,11 @@ class MetaService:
         return limits
 
     def _check_tier(self, body: Body) -> None:
-        """Raises ApiError 10027 for a stream that is scaled up into a tier that is full, as nats-server."""
-        tier = body.get("tier")
-        if tier is not None:
-            there, _, _ = self._machine.usage(body["account"]).get(body["config"]["num_replicas"], (0, 0, 0))
+        """Raises ApiError 10027 for a stream that is scaled up into a tier that has its most streams, as nats-server.
+        What the tier has no storage for is refused before that: `apply` does so."""
+        tier, account, config = body.get("tier"), body["account"], body["config"]
+        if tier is not None and not self._machine.limit_use(account, config, tier).exceeded:
+            there, _, _ = self._machine.usage(account).get(config["num_replicas"], (0, 0, 0))
             if 0 <= tier["max_streams"] <= there:
                 raise by_code(errors.MAX_STREAMS)
 
