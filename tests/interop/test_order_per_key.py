@@ -12,6 +12,7 @@ import contextlib
 import json
 import random
 import time
+from operator import attrgetter
 
 import nats
 import pytest
@@ -81,7 +82,8 @@ async def member(cluster: ProcessCluster, account: Account, dice: random.Random,
 
 
 async def close(nc: NatsClient) -> None:
-    """Its `close` may raise the cancellation of its own reader, where a server has just gone."""
+    """Its `close` may raise the cancellation of its own reader, where a server has just gone, and leave its socket
+    open, of which another test would be told."""
     task = asyncio.current_task()
     assert task is not None
     try:
@@ -91,6 +93,10 @@ async def close(nc: NatsClient) -> None:
             raise
     except TROUBLE:
         pass
+    finally:
+        transport = attrgetter("_transport")(nc)
+        if transport is not None:
+            transport.close()
 
 
 async def work(messages: list[Msg], account: Account, dice: random.Random) -> None:
