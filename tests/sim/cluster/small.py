@@ -178,7 +178,6 @@ LIMITS: Final = (
     Limit("jetcluster.mesh.interest", "MAX_CLOSED_VALVES", 1),
     Limit("jetcluster.cluster.meta_members", "MAX_NAMES", 2),
     Limit("jetcluster.cluster.load", "MAX_EXPECTED", 1),
-    Limit("jetcluster.cluster.balancer", "MAX_LEFT", 1),
     Limit("jetcluster.cluster.refusals", "MAX_KEPT", 1),
     Limit("jetcluster.cluster.consumer_watch", "MAX_LINES", 1),
     Limit("jetcluster.cluster.consumer_facts", "MAX_FILTERS", 1),

@@ -64,7 +64,7 @@ def meta(deployment: Deployment) -> tuple[Replica, list[Replica]]:
 
 
 def test_a_seed_draws_workloads_and_exams_and_only_those_that_are_asked_for() -> None:
-    drawn = [Scenario.of(seed).workloads for seed in range(1200)]
+    drawn = [Scenario.of(seed).workloads for seed in range(2000)]
     often = Counter(name for names in drawn for name in names)
     assert often.keys() == found().keys()
     assert min(often.values()) >= 5
