@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 
+import pytest
 from playwright.async_api import Browser, expect
 
 from testkit.harness import Node, eventually
 from tests.console.browser import Demo, Screen
 
+pytestmark = pytest.mark.thorough
 REQUESTS = r"\$SYS\.REQ|\$JS\.API"
 
 

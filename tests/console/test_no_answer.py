@@ -11,6 +11,8 @@ from playwright.async_api import WebSocketRoute, expect
 
 from tests.console.browser import Screen
 
+pytestmark = pytest.mark.thorough
+
 
 class Line:
     """The console's WebSocket, on which requests to `lost` subjects get no answer."""
