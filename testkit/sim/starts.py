@@ -44,6 +44,8 @@ def watch(
         raft = raft_of(machine) if machine.loop is loop else None
         if raft is None:
             return
+        for gid in [gid for gid in waiting if _is_removed(machine, gid)]:
+            del waiting[gid]
         for gid in [gid for gid in waiting if gid in raft.groups]:
             what = _apart(raft.groups[gid], waiting.pop(gid))
             renewed = machine.name in deployment.victims  # nothing of the damaged files may be left
@@ -53,6 +55,12 @@ def watch(
             deployment.scheduler.after(POLL, look)
 
     look()
+
+
+def _is_removed(machine: Machine, gid: int) -> bool:
+    """True for what left this server before it ended: its log is removed before it comes again."""
+    node: Any = machine.node.jetstream
+    return node.jetstream is not None and bool(node.jetstream.local.orphans.is_deleted(gid))
 
 
 def _apart(group: Any, found: Found) -> str:
