@@ -59,8 +59,9 @@ def watch(
 
 def _is_removed(machine: Machine, gid: int) -> bool:
     """True for what left this server before it ended: its log is removed before it comes again."""
-    node: Any = machine.node.jetstream
-    return node.jetstream is not None and bool(node.jetstream.local.orphans.is_deleted(gid))
+    node: Any = machine.node
+    jetstream = node.jetstream.jetstream
+    return jetstream is not None and bool(jetstream.local.orphans.is_deleted(gid))
 
 
 def _apart(group: Any, found: Found) -> str:
