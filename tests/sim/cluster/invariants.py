@@ -68,6 +68,12 @@ def jetstream_of(machine: Machine) -> Any:
     return node.jetstream.jetstream
 
 
+def newest_meta(deployment: Deployment) -> Any:
+    """`jetcluster.meta.machine.MetaMachine` of the running server that knows most of the meta log."""
+    found = [jetstream_of(machine) for machine in deployment.running]
+    return max((one.meta.machine for one in found if one is not None), key=lambda meta: meta.applied_index)
+
+
 def replicas(deployment: Deployment) -> Iterator[Replica]:
     """Every group of every node that runs."""
     for name, machine in deployment.machines.items():
@@ -260,7 +266,7 @@ class Invariants:
         self._require(not late & before, f"{replica.where}: batches {late & before} are open, and their time is over")
 
     def _answers_are_awaited(self, replica: Replica) -> None:
-        """Of each follower a leader knows that it has everything that was sent, or waits for its answer: else it sends
+        """A leader knows of each follower that it has everything that was sent, or waits for its answer: else it sends
         that once more only when there is more to send."""
         for peer, flow in replica.group.flows.items():
             known = flow.out or flow.next == flow.match + 1 or flow.state != FlowState.REPLICATE

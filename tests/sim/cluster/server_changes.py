@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import signal
 from random import Random
+from typing import TYPE_CHECKING
 
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import COPIES, Deployment, Violation
@@ -18,6 +19,10 @@ from tests.sim.cluster.expendable import drains, expendable
 from tests.sim.cluster.invariants import jetstream_of, replicas
 from tests.sim.cluster.machine_faults import one, restart, start
 from tests.sim.cluster.member_changes import ask
+
+if TYPE_CHECKING:
+    from testkit.sim.machine import Machine
+    from tests.sim.cluster.workload import Workload
 
 SYSTEM = "sys"
 """The user of the system account, where a layout has one."""
@@ -180,6 +185,20 @@ def readmit(deployment: Deployment) -> None:
             machine.kill()
             machine.new_disk()
             machine.start()
+
+
+async def remove(workload: Workload, machine: Machine, peer: str) -> None:
+    """Removes a server that is away, until that is decided."""
+    names = [name for name in workload.members if name != machine.name]
+    system = await workload.session("system", *names, user=SYSTEM)
+
+    async def removed() -> bool:
+        if not is_removed(workload.deployment, peer):
+            await system.api("SERVER.REMOVE", {"peer_id": peer}, 3.0)
+        return is_removed(workload.deployment, peer)
+
+    await workload.until(f"{machine.name} is removed", removed)
+    await system.close()
 
 
 def is_removed(deployment: Deployment, peer: str) -> bool:

@@ -1,4 +1,4 @@
-"""Of the workers of a machine one votes, and another one once it is away; a place that nobody takes is noticed."""
+"""One worker of a machine votes, and another one once it is away; a place that nobody takes is noticed."""
 
 from __future__ import annotations
 

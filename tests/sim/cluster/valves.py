@@ -92,8 +92,8 @@ def _known(machine: Machine) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _interests(machine: Machine) -> Iterator[tuple[Any, str, bytes, bool]]:
-    """What is wanted elsewhere in the cluster, by what a server knows: link, account, subject, and whether the valve of
-    who wants it is closed."""
+    """Interest elsewhere in the cluster, by what a server knows: link, account, subject, and whether the valve of who
+    wants it is closed."""
     for router in attrgetter("node.server.accounts")(machine):
         for peer, wants in attrgetter("_wants")(router.peers).items():
             for (subject, queue), interest in wants.items():

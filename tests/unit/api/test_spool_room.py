@@ -1,4 +1,4 @@
-"""What restores set aside (api/spool_room.py): no more than an account, or a node, has room for."""
+"""Room for restores that are set aside (api/spool_room.py): no more than an account, or a node, has."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_other_pauses(text: str) -> None:
 def test_a_stream_that_was_set_back_is_told_from_a_leader_that_is_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes next has sequences that the archive has of other messages."""
+    """The next messages have sequences that the archive has of others."""
     args = argparse.Namespace(stream="S", subjects=">", out=str(tmp_path), guard="", max_per_batch=100)
     session: Any = None
     one = Archive(session, args)

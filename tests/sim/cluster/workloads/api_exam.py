@@ -7,17 +7,18 @@ import asyncio
 import json
 from typing import Any
 
-from testkit.sim.session import ApiError, Session
-from tests.sim.cluster.exam import Exam
+from testkit.sim.session import Session
 from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.restoring import RestoringExam
 
 STREAM = "API"
 OTHER = "APIB"
 ARCHIVED = "APIC"
 
 
-class ApiExam(Exam):
+class ApiExam(RestoringExam):
     name = "exam-api"
+    restores = ARCHIVED
     judges = (Exact,)
     promises = (
         "a request that is wrong, or about what is not there, is refused with its code, and changes nothing",
@@ -101,11 +102,11 @@ class ApiExam(Exam):
         )
         half = archive[: len(archive) // 2]
         for what, sent in (("nonsense", b"x" * 99), ("half of it", half), ("nothing", b"")):
-            self.equal(what, await self._restored(session, sent), 10062)
-            await self.until(f"{what} leaves no stream", lambda: self._is_gone(session), 20.0)
+            self.equal(what, await self.restored(session, sent), 10062)
+            await self.until(f"{what} leaves no stream", lambda: self.is_gone(session), 20.0)
         await self.ask(session, subject)
-        await self.until("what is not continued is gone", lambda: self._is_gone(session), 30.0)
-        self.equal("the whole archive", await self._restored(session, archive), 0)
+        await self.until("what is not continued is gone", lambda: self.is_gone(session), 30.0)
+        self.equal("the whole archive", await self.restored(session, archive), 0)
         found = await self.contents(session, ARCHIVED)
         there = [(seq, found[seq].headers["Nats-Subject"]) for seq in sorted(found)]
         self.equal("its messages", there, [one for one in stored if one[0] != 4])
@@ -125,22 +126,6 @@ class ApiExam(Exam):
                     if msg.reply:
                         session.publish(msg.reply)
         return b"".join(chunks)
-
-    async def _restored(self, session: Session, archive: bytes) -> int:
-        """The code of the error with which it ends; 0 for none. The request says nothing of the stream."""
-        deliver = (await self.ask(session, f"STREAM.RESTORE.{ARCHIVED}"))["deliver_subject"]
-        for chunk in (archive, b"") if archive else (b"",):
-            said = (await session.request(deliver, chunk, seconds=8.0)).payload
-            if said and "error" in (answer := json.loads(said)):
-                return int(answer["error"]["err_code"])
-        return 0
-
-    async def _is_gone(self, session: Session) -> bool:
-        try:
-            await session.api(f"STREAM.INFO.{ARCHIVED}")
-        except ApiError as error:
-            return error.err_code == 10059
-        return False
 
     async def _consumers(self, session: Session) -> None:
         await self._both(session)

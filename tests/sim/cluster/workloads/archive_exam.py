@@ -10,9 +10,9 @@ from typing import Any, Final
 from jetcluster.model.times import parse_rfc3339
 from jetcluster.protocol import s2
 from jetcluster.protocol.stream_archive import END, MAGIC, encode
-from testkit.sim.session import ApiError, Msg, Session
-from tests.sim.cluster.exam import Exam
+from testkit.sim.session import Msg, Session
 from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.restoring import RestoringExam
 
 STREAM = "ARCHIVE"
 SENT = "ARCHIVESENT"
@@ -82,8 +82,9 @@ def damaged() -> list[tuple[str, bytes]]:
     ]
 
 
-class ArchiveExam(Exam):
+class ArchiveExam(RestoringExam):
     name = "exam-archives"
+    restores = STREAM
     weight = 0
     judges = (Exact,)
     promises = (
@@ -101,9 +102,9 @@ class ArchiveExam(Exam):
 
     async def _damaged(self, session: Session) -> None:
         for what, sent in self.rng.sample(found := damaged(), min(len(found), 6)):
-            code = await self._restored(session, sent)
+            code = await self.restored(session, sent)
             self.equal(what, code, FAILED)
-            await self.until(f"{what} leaves no stream", lambda: self._is_gone(session), 20.0)
+            await self.until(f"{what} leaves no stream", lambda: self.is_gone(session), 20.0)
 
     async def _unusual(self, session: Session) -> None:
         """Times that go back are raised, as in the stream of no server they may; the last sequence is what the archive
@@ -121,7 +122,7 @@ class ArchiveExam(Exam):
         )
         told: list[Msg] = []
         session.subscribe(f"$JS.EVENT.ADVISORY.STREAM.*.{STREAM}", told.append)
-        self.equal("an unusual archive", await self._restored(session, sent), 0)
+        self.equal("an unusual archive", await self.restored(session, sent), 0)
         info = await self.ask(session, f"STREAM.INFO.{STREAM}")
         self.equal("its description", info["config"].get("description"), "archived")
         found = (info["state"]["messages"], info["state"]["first_seq"], info["state"]["last_seq"])
@@ -136,7 +137,7 @@ class ArchiveExam(Exam):
         self.require({"restore_create", "restore_complete"} <= kinds, f"told of a restore: {sorted(kinds)}")
         await self.ask(session, f"STREAM.DELETE.{STREAM}")
         empty = archive(state(json.dumps(about | {"last_seq": last}).encode()))
-        self.equal("no messages", await self._restored(session, empty), 0)
+        self.equal("no messages", await self.restored(session, empty), 0)
         info = await self.ask(session, f"STREAM.INFO.{STREAM}")
         self.equal("of no messages", (info["state"]["messages"], info["state"]["last_seq"]), (0, last))
         await self.ask(session, f"STREAM.DELETE.{STREAM}")
@@ -147,21 +148,21 @@ class ArchiveExam(Exam):
             deliver = (await self.ask(session, f"STREAM.RESTORE.{STREAM}", self._wanted()))["deliver_subject"]
             self.equal("its name is taken", await self.refused(session, f"STREAM.RESTORE.{STREAM}"), 10130)
             session.publish(deliver, sent)
-            await self.until("what cannot be answered is gone", lambda: self._is_gone(session), 20.0)
+            await self.until("what cannot be answered is gone", lambda: self.is_gone(session), 20.0)
 
     async def _overtaken(self, session: Session) -> None:
         """The stream is deleted, and perhaps made anew, before its archive is complete."""
         deliver = (await self.ask(session, f"STREAM.RESTORE.{STREAM}", self._wanted()))["deliver_subject"]
         whole = archive(state(), entry(1), entry(2, 1))
-        self.equal("its first part", await self._send(session, deliver, whole), 0)
+        self.equal("its first part", await self.taken(session, deliver, whole), 0)
         await self.ask(session, f"STREAM.DELETE.{STREAM}")
         anew = self.rng.random() < 0.5
         if anew:
             await self.create(session, STREAM, subjects=["archive.>"], num_replicas=1)
-        code = await self._send(session, deliver, b"")
+        code = await self.taken(session, deliver, b"")
         self.require(code in {GONE, NO_LEADER}, f"the end of what is gone is answered with {code}")
         await asyncio.sleep(1.0)
-        self.equal("the stream is gone", await self._is_gone(session), not anew)
+        self.equal("the stream is gone", await self.is_gone(session), not anew)
         if anew:
             self.equal("of another one", (await self.ask(session, f"STREAM.INFO.{STREAM}"))["state"]["messages"], 0)
             await self.ask(session, f"STREAM.DELETE.{STREAM}")
@@ -169,26 +170,6 @@ class ArchiveExam(Exam):
     def _wanted(self) -> dict[str, Any]:
         size = self.rng.choice([1, 3])
         return {"config": {"name": STREAM, "subjects": ["archive.>"], "num_replicas": size}, "state": {}}
-
-    async def _restored(self, session: Session, sent: bytes) -> int:
-        """Code of the error with which it ends, 0 for none."""
-        deliver = (await self.ask(session, f"STREAM.RESTORE.{STREAM}"))["deliver_subject"]
-        for at in range(0, len(sent), CHUNK):
-            if code := await self._send(session, deliver, sent[at : at + CHUNK]):
-                return code
-        return await self._send(session, deliver, b"")
-
-    async def _send(self, session: Session, deliver: str, chunk: bytes) -> int:
-        said = (await session.request(deliver, chunk, seconds=10.0)).payload
-        answer = json.loads(said) if said else {}
-        return int(answer["error"]["err_code"]) if "error" in answer else 0
-
-    async def _is_gone(self, session: Session) -> bool:
-        try:
-            await session.api(f"STREAM.INFO.{STREAM}")
-        except ApiError as error:
-            return error.err_code == GONE
-        return False
 
     # ---- archives that go
 

@@ -60,7 +60,7 @@ class AskedExam(Exam):
             await self.store(session, f"asked.{at % 3}", f"asked {at}")
 
     async def _read(self, session: Session, reads: Sequence[Read]) -> list[str]:
-        """What each of them gets: its payload, or a status; "" for nothing."""
+        """The answer to each of them: its payload, or a status; "" for nothing."""
         found = [""] * len(reads)
         inbox = session.new_inbox()
 

@@ -30,7 +30,7 @@ WEAKER: dict[str, tuple[Any, str]] = {
     "max_staleness": (3_600 * 10**9, "1h"),
     "read_info": (False, "false"),
 }
-"""What asks for less than any wish, in the body and as a header."""
+"""Weaker wishes than any other, in the body and as a header."""
 DEFAULTS = {"": SESSION, "default": SESSION, "session": SESSION, "weak": EVENTUAL, "strong": LINEARIZABLE}
 """What a stream's read_consistency gives to those who do not ask."""
 NOT_FOUND, MIN_LAST_SEQ = 10037, 10180

@@ -8,10 +8,10 @@ from typing import Any
 
 from testkit.sim.machine import Machine
 from testkit.sim.session import ApiError
-from tests.sim.cluster import liveness
+from tests.sim.cluster import liveness, server_changes
 from tests.sim.cluster.expendable import expendable
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.server_changes import SYSTEM, is_removed, readmit
+from tests.sim.cluster.server_changes import readmit
 from tests.sim.cluster.workload import NOTHING_MOVES, PASSING, Workload
 
 STREAM = "REFILLED"
@@ -73,15 +73,7 @@ class Refills(Workload):
         """While it is away, and for good."""
         self.deployment.off.add(machine.name)
         machine.kill()
-        system = await self.session("system", *(name for name in self.members if name != machine.name), user=SYSTEM)
-
-        async def removed() -> bool:
-            if not is_removed(self.deployment, peer):
-                await system.api("SERVER.REMOVE", {"peer_id": peer}, 3.0)
-            return is_removed(self.deployment, peer)
-
-        await self.until(f"{machine.name} is removed", removed)
-        await system.close()
+        await server_changes.remove(self, machine, peer)
         self.count("removed")
 
     async def _info(self) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from jetcluster.protocol.stream_archive import encode
 from testkit.sim.session import ApiError, Msg, Session
 from testkit.twins import old_archive
 from testkit.twins.old_archive import File
-from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.restoring import RestoringExam
 from tests.sim.cluster.workloads.archive_exam import BEGAN, archive, state
 
 STREAM, SUM = "RESTORED", "RESTOREDSUM"
@@ -117,8 +117,8 @@ def damaged() -> list[tuple[str, bytes]]:
 
 
 def counters() -> list[tuple[str, bytes, bytes, int | None]]:
-    """What the last message of a counter may be in an archive: name, headers, payload, and its total; None for one
-    that is broken from then on."""
+    """Last messages of counters in an archive: name, headers, payload, and the total; None for one that is broken from
+    then on."""
     wide = b"9" * 600
     found: list[tuple[str, bytes, bytes, int | None]] = [
         ("plain", b"", b'{"val":"7"}', 7), ("long", b"", b'{"val":"%b"}' % wide, int(wide)),
@@ -138,8 +138,9 @@ def counters() -> list[tuple[str, bytes, bytes, int | None]]:
     return found
 
 
-class RestoreExam(Exam):
+class RestoreExam(RestoringExam):
     name = "exam-restores"
+    restores = STREAM
     weight = 0
     judges = (Exact,)
     promises = (
@@ -164,7 +165,7 @@ class RestoreExam(Exam):
             wish = None if own else self._wanted(description="new")
             chunk = self.rng.choice([150, 3000, 60_000])
             sent = old_archive.archive(history.files(*names))
-            self.equal("an old archive", await self._restored(session, sent, wish, chunk), 0)
+            self.equal("an old archive", await self.restored(session, sent, wish, chunk), 0)
             await self._check(session, history, "old" if own else "new")
             for name in names:
                 info = await self.ask(session, f"CONSUMER.INFO.{STREAM}.{name}")
@@ -187,22 +188,22 @@ class RestoreExam(Exam):
     async def _damaged(self, session: Session) -> None:
         for what, sent in self.rng.sample(found := damaged(), min(len(found), 7)):
             wish = self._wanted() if self.rng.random() < 0.5 else None
-            code = await self._restored(session, sent, wish, self.rng.choice([700, 60_000]))
+            code = await self.restored(session, sent, wish, self.rng.choice([700, 60_000]))
             self.equal(what, code, FAILED)
-            await self.until(f"{what} leaves no stream", lambda: self._is_gone(session), 20.0)
+            await self.until(f"{what} leaves no stream", lambda: self.is_gone(session), 20.0)
 
     async def _stopped(self, session: Session) -> None:
         """The sender stops in the middle; or the stream is deleted meanwhile."""
         sent = old_archive.archive(History.of(self.rng, 60).files())
         for deleted in (False, True):
             deliver = (await self.ask(session, f"STREAM.RESTORE.{STREAM}", self._wanted()))["deliver_subject"]
-            self.equal("a first half", await self._send(session, deliver, sent[: len(sent) // 2]), 0)
+            self.equal("a first half", await self.taken(session, deliver, sent[: len(sent) // 2]), 0)
             if deleted:
                 await self.ask(session, f"STREAM.DELETE.{STREAM}")
-                await self._send(session, deliver, sent[len(sent) // 2 :])
-                code = await self._send(session, deliver, b"")
+                await self.taken(session, deliver, sent[len(sent) // 2 :])
+                code = await self.taken(session, deliver, b"")
                 self.require(code > 0, "the end of what is gone is an error")
-            await self.until("what was stopped is gone", lambda: self._is_gone(session), SILENT + 12.0)
+            await self.until("what was stopped is gone", lambda: self.is_gone(session), SILENT + 12.0)
 
     async def _room(self, session: Session) -> None:
         """An account with a megabyte cannot have more set aside."""
@@ -214,40 +215,20 @@ class RestoreExam(Exam):
                 ("meta.inf", old_archive.meta(STREAM, {"subjects": ["restored.>"]})),
                 ("msgs/1.blk", one),
             ]
-            self.equal("what fits", await self._restored(other, old_archive.archive(kept), None, 60_000), 0)
+            self.equal("what fits", await self.restored(other, old_archive.archive(kept), None, 60_000), 0)
             await self.ask(other, f"STREAM.DELETE.{STREAM}")
             big = b"".join(
                 old_archive.record(seq, BEGAN + seq, b"restored.a", self.rng.randbytes(50_000)) for seq in range(1, 26)
             )
-            code = await self._restored(other, old_archive.archive([kept[0], ("msgs/1.blk", big)]), None, 60_000)
+            code = await self.restored(other, old_archive.archive([kept[0], ("msgs/1.blk", big)]), None, 60_000)
             self.equal("more than the account may store", code, FULL)
-            await self.until("it leaves no stream", lambda: self._is_gone(other), 20.0)
+            await self.until("it leaves no stream", lambda: self.is_gone(other), 20.0)
         await other.close()
 
     def _wanted(self, **config: Any) -> dict[str, Any]:
         size = self.rng.choice([1, 3])
         wanted = {"name": STREAM, "subjects": ["restored.>"], "num_replicas": size, "allow_direct": True}
         return {"config": wanted | config, "state": {}}
-
-    async def _restored(self, session: Session, sent: bytes, wish: dict[str, Any] | None, chunk: int) -> int:
-        """Code of the error with which it ends, 0 for none."""
-        deliver = (await self.ask(session, f"STREAM.RESTORE.{STREAM}", wish))["deliver_subject"]
-        for at in range(0, len(sent), chunk):
-            if code := await self._send(session, deliver, sent[at : at + chunk]):
-                return code
-        return await self._send(session, deliver, b"")
-
-    async def _send(self, session: Session, deliver: str, chunk: bytes) -> int:
-        said = (await session.request(deliver, chunk, seconds=15.0)).payload
-        answer = json.loads(said) if said else {}
-        return int(answer["error"]["err_code"]) if "error" in answer else 0
-
-    async def _is_gone(self, session: Session) -> bool:
-        try:
-            await session.api(f"STREAM.INFO.{STREAM}")
-        except ApiError as error:
-            return error.err_code == GONE
-        return False
 
     # ---- counters
 
@@ -262,7 +243,7 @@ class RestoreExam(Exam):
             for seq, (name, headers, payload, _) in enumerate(cases, 1)
         ]
         wish = self._wanted(allow_msg_counter=True, **config)
-        code = await self._restored(session, archive(state(), *messages), wish, 60_000)
+        code = await self.restored(session, archive(state(), *messages), wish, 60_000)
         self.equal("an archive of counters", code, 0)
 
     async def _counters(self, session: Session) -> None:

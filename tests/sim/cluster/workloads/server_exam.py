@@ -7,7 +7,7 @@ from typing import Any
 
 from testkit.sim.session import Session
 from tests.sim.cluster.exam import Exam
-from tests.sim.cluster.invariants import jetstream_of
+from tests.sim.cluster.invariants import jetstream_of, newest_meta
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.replicas import replicas
 
@@ -143,10 +143,10 @@ class ServerExam(Exam):
 
     def _widest(self) -> int:
         """Servers of the stream that has most, which may be one of another workload."""
-        return max(len(one.peers) for one in self._meta_machine().all_assignments())
+        return max(len(one.peers) for one in newest_meta(self.deployment).all_assignments())
 
     async def _put_back(self, system: Session) -> bool:
-        drained = [node.peer for node in self._meta_machine().nodes.values() if node.draining]
+        drained = [node.peer for node in newest_meta(self.deployment).nodes.values() if node.draining]
         for peer in drained:
             self.deployment.put_back.add(peer)
             await system.api("SERVER.EVACUATE", {"peer_id": peer, "cancel": True})
@@ -228,10 +228,6 @@ class ServerExam(Exam):
         return str((await self.ask(session, f"CONSUMER.INFO.{STREAM}.{name}"))["cluster"].get("leader", ""))
 
     # ---- who is who
-
-    def _meta_machine(self) -> Any:
-        found = [jetstream_of(machine) for machine in self.deployment.running]
-        return max((one.meta.machine for one in found if one is not None), key=lambda meta: meta.applied_index)
 
     def _meta_leader(self) -> str:
         for machine in self.deployment.running:

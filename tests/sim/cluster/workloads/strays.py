@@ -8,12 +8,11 @@ from typing import Any
 
 from testkit.sim.machine import Machine
 from testkit.sim.session import Msg
-from tests.sim.cluster import liveness
-from tests.sim.cluster.invariants import jetstream_of
+from tests.sim.cluster import liveness, server_changes
+from tests.sim.cluster.invariants import newest_meta
 from tests.sim.cluster.judges import Exact, Log
 from tests.sim.cluster.machine_faults import start
 from tests.sim.cluster.replicas import replicas
-from tests.sim.cluster.server_changes import SYSTEM, is_removed
 from tests.sim.cluster.workload import PASSING, Workload
 
 STREAM = "STRAY"
@@ -63,7 +62,7 @@ class Strays(Workload):
         for machine in followers:
             machine.resume()
         if lost:
-            await self._remove(leader, gone)
+            await server_changes.remove(self, leader, gone)
             self.count("lost")
         await narrowing
         await self.store_logged(self.log, self.admin, "stray", "the first of one")
@@ -97,22 +96,8 @@ class Strays(Workload):
         configs = [one.group.log.config for one in replicas(self.deployment, STREAM).values()]
         return all(len(config.voters) == COPIES and not config.outgoing for config in configs)
 
-    async def _remove(self, machine: Machine, peer: str) -> None:
-        names = [name for name in self.members if name != machine.name]
-        system = await self.session("system", *names, user=SYSTEM)
-
-        async def removed() -> bool:
-            if not is_removed(self.deployment, peer):
-                await system.api("SERVER.REMOVE", {"peer_id": peer}, 3.0)
-            return is_removed(self.deployment, peer)
-
-        await self.until(f"{machine.name} is removed", removed)
-        await system.close()
-
     def _assignment(self) -> Any:
-        found = [jetstream_of(machine) for machine in self.deployment.running]
-        newest = max((one.meta.machine for one in found if one is not None), key=lambda meta: meta.applied_index)
-        (assignment,) = [one for one in newest.all_assignments() if one.name == STREAM]
+        (assignment,) = [one for one in newest_meta(self.deployment).all_assignments() if one.name == STREAM]
         return assignment
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:

@@ -11,7 +11,7 @@ from testkit.sim.deployment import Deployment
 from testkit.sim.machine import Machine
 from testkit.sim.session import Msg
 from tests.sim.cluster import liveness, offline_rescue
-from tests.sim.cluster.invariants import jetstream_of
+from tests.sim.cluster.invariants import newest_meta
 from tests.sim.cluster.judges import Exact, Log
 from tests.sim.cluster.machine_faults import start
 from tests.sim.cluster.replicas import replicas
@@ -137,9 +137,7 @@ class StreamRescue(Workload):
         return replicas(self.deployment, STREAM)
 
     def _assignment(self) -> Any:
-        found = [jetstream_of(machine) for machine in self.deployment.running]
-        newest = max((one.meta.machine for one in found if one is not None), key=lambda meta: meta.applied_index)
-        (assignment,) = [one for one in newest.all_assignments() if one.name == STREAM]
+        (assignment,) = [one for one in newest_meta(self.deployment).all_assignments() if one.name == STREAM]
         return assignment
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
