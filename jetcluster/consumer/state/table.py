@@ -18,7 +18,16 @@ from jetcluster.consumer.state.pending import NEVER
 from jetcluster.consumer.state.retention import ConsumerRetention
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState
-from jetcluster.consumer.state.turn import Op, Outcome, SentMessages, SettledMessages, TableObserver, Turn, TurnResult
+from jetcluster.consumer.state.turn import (
+    Op,
+    Outcome,
+    SentMessages,
+    SettledMessages,
+    TableObserver,
+    Turn,
+    TurnResult,
+    Unobserved,
+)
 from jetcluster.errors import ApiError
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore
@@ -117,7 +126,7 @@ class ConsumerTable:
 
     def __init__(self, store: BlockStore) -> None:
         """The table is empty until the machine calls `reload`."""
-        self.observer: TableObserver | None = None
+        self.observer: TableObserver = Unobserved()
         self.by_name: dict[str, ConsumerState] = {}
         self.by_cid: dict[int, ConsumerState] = {}
         self.public_count = 0
@@ -152,7 +161,7 @@ class ConsumerTable:
         return self._sessions.of(owner)
 
     def observe(self, observer: TableObserver | None) -> None:
-        self.observer = observer
+        self.observer = observer if observer is not None else Unobserved()
 
     # -- Extension ------------------------------------------------------------------------------------------------
 
@@ -170,7 +179,7 @@ class ConsumerTable:
             self._load()
         except (KeyError, ValueError, struct.error) as error:
             raise StateError(f"rows of consumers: {error!r}") from error
-        if self.observer is not None and (known or self.by_cid):
+        if known or self.by_cid:
             self.observer.reloaded()
 
     def _load(self) -> None:
@@ -203,7 +212,7 @@ class ConsumerTable:
         # Restored messages are kept: they were not published, and no consumer could have wanted them yet.
         if old is not None and not old.restoring and rules.retention == INTEREST != old.retention:
             self._retention.begin(sift)
-        if old is not None and old.restoring and not rules.restoring and self.observer is not None:
+        if old is not None and old.restoring and not rules.restoring:
             self.observer.restored()
 
     def purged(self) -> None:
@@ -311,8 +320,7 @@ class ConsumerTable:
                     state.floor_sseq,
                     len(state.unacked) + (state.unacked.held << 32),
                 )
-        if self.observer is not None:
-            self.observer.turn_applied(command, result)
+        self.observer.turn_applied(command, result)
         return result
 
     def _op(self, state: ConsumerState, op: Op, ts: int) -> Outcome:
@@ -377,8 +385,7 @@ class ConsumerTable:
         self._store.side_put(SIDE_CONSUMERS, _NEXT, _CID.pack(self._next_cid))
         self._add(state)
         self._dirty[state.cid] = state
-        if self.observer is not None:
-            self.observer.created(state)
+        self.observer.created(state)
         return state.cid
 
     def _update(self, state: ConsumerState, wish: creation.Create, stream: StreamRules, sift: Sift) -> int | ApiError:
@@ -402,8 +409,7 @@ class ConsumerTable:
             self._retention.released(old.filters, state.lowest_wanted(), sift)
         if rules.letters is None and state.letters:
             self._without_letters(state)
-        if self.observer is not None:
-            self.observer.updated(state, old)
+        self.observer.updated(state, old)
         return state.cid
 
     def _without_letters(self, state: ConsumerState) -> None:
@@ -437,8 +443,7 @@ class ConsumerTable:
         self._retention.consumers_changed()
         self._retention.released(state.rules.filters, state.lowest_wanted(), sift)
         self._retention.forgotten(list(state.letters.by_seq))
-        if self.observer is not None:
-            self.observer.deleted(state)
+        self.observer.deleted(state)
         return 1
 
     def _pause(self, ts: int, name: str, until: int) -> int | ApiError:
@@ -448,8 +453,7 @@ class ConsumerTable:
         config = creation.with_pause(state.rules.config, {"pause_until_ns": until} if until > ts else {})
         state.set_rules(ConsumerRules(name, config))
         self._dirty[state.cid] = state
-        if self.observer is not None:
-            self.observer.paused(state)
+        self.observer.paused(state)
         return 1
 
     def _reset(self, name: str, seq: int, done: bool, sift: Sift) -> int | ApiError:
@@ -473,8 +477,7 @@ class ConsumerTable:
         self._retention.settled(state, acked)
         self._retention.released(state.rules.filters, wanted, sift)
         self._retention.forgotten([seq for seq in letters if seq not in state.letters])
-        if self.observer is not None:
-            self.observer.reset(state)
+        self.observer.reset(state)
         return start
 
     def _move(self, cid: int, epoch: int, owner: str) -> int:
@@ -484,15 +487,13 @@ class ConsumerTable:
         old = state.owner
         state.moved(owner)
         self._dirty[cid] = state
-        if self.observer is not None:
-            self.observer.owner_changed(state, old)
+        self.observer.owner_changed(state, old)
         return 1
 
     def _freed(self, state: ConsumerState, seqs: Sequence[int]) -> None:
         state.check()
         self._dirty[state.cid] = state
-        if self.observer is not None:
-            self.observer.freed(state, seqs)
+        self.observer.freed(state, seqs)
 
     def _add(self, state: ConsumerState) -> None:
         self.by_name[state.name] = self.by_cid[state.cid] = state

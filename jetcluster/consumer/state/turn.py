@@ -357,3 +357,37 @@ class TableObserver(Protocol):
 
     def reloaded(self) -> None:
         """Called when all consumers were read from the store again (a snapshot was installed) into new objects."""
+
+
+class Unobserved(TableObserver):
+    """Nobody is told: the consumers of a store that is only read, or of a replica that is not started."""
+
+    def created(self, state: ConsumerState) -> None:
+        pass
+
+    def updated(self, state: ConsumerState, old_rules: ConsumerRules) -> None:
+        pass
+
+    def deleted(self, state: ConsumerState) -> None:
+        pass
+
+    def owner_changed(self, state: ConsumerState, old_owner: str) -> None:
+        pass
+
+    def restored(self) -> None:
+        pass
+
+    def paused(self, state: ConsumerState) -> None:
+        pass
+
+    def reset(self, state: ConsumerState) -> None:
+        pass
+
+    def freed(self, state: ConsumerState, seqs: Sequence[int]) -> None:
+        pass
+
+    def turn_applied(self, turn: Turn, result: TurnResult) -> None:
+        pass
+
+    def reloaded(self) -> None:
+        pass

@@ -36,6 +36,7 @@ from jetcluster.stream.apply.expiry import Expiry
 from jetcluster.stream.apply.fast_rows import FastRowError, FastRows
 from jetcluster.stream.apply.guard import GuardRowError, RetentionGuard
 from jetcluster.stream.apply.jobs import Jobs, StreamJobError
+from jetcluster.stream.apply.no_consumers import NoConsumers
 from jetcluster.stream.apply.publish import EXHAUSTED, MessageAdmission, mapped
 from jetcluster.stream.apply.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.apply.schedules import Schedules, fire
@@ -129,7 +130,7 @@ class StreamMachine:
         """Progress of the fast-ingest batches."""
         self.asked: Asked
         """Outcomes of numbered requests, for requesters that ask again."""
-        self._extension = extension
+        self._extension = extension if extension is not None else NoConsumers()
         self._first_seq = 0
         """First sequence of the store after the last command."""
         self.reload()
@@ -165,9 +166,8 @@ class StreamMachine:
         self._admit_by(self.rules, state[_STATE.size :] if state is not None else b"")
         self._parts = BatchParts(self.store)
         self._cursors = Cursors(self.store)
-        if self._extension is not None:
-            self._extension.reload()
-            self._extension.configure(self.rules, partial(self._jobs.sift, self.applied_index))
+        self._extension.reload()
+        self._extension.configure(self.rules, partial(self._jobs.sift, self.applied_index))
         self._first_seq = self.store.first_seq
         self.store.save_machine_state(self._state)
 
@@ -210,7 +210,7 @@ class StreamMachine:
             self.clock = max(self.clock, decoded.ts)
             result = self._administer(index, decoded)
             self._follow_jobs()
-        if self._extension is not None and self.store.blocks.first_seq != self._first_seq:
+        if self.store.blocks.first_seq != self._first_seq:
             self._extension.trimmed()
         if self.rules.guard is not None:
             self._follow_guard(index, kept_from)
@@ -239,7 +239,7 @@ class StreamMachine:
     @property
     def consumer_count(self) -> int:
         """Number of consumers, without those of mirrors and sources."""
-        return self._extension.public_count if self._extension is not None else 0
+        return self._extension.public_count
 
     @property
     def dedupe_ids(self) -> int:
@@ -329,8 +329,7 @@ class StreamMachine:
 
     def _state(self) -> bytes:
         """The machine's state as stored. Called once per commit of the store, which may hold many commands."""
-        if self._extension is not None:
-            self._extension.flush()
+        self._extension.flush()
         self.fast.flush()
         saved = _STATE.pack(_STATE_VERSION, self.applied_index, self.applied_term, self.clock, self.hash)
         return saved + self._staging.last_msg_id
@@ -340,7 +339,7 @@ class StreamMachine:
         self._staging = Staging(
             rules, self.store, self._dedupe, self._expiry, self._schedules, self.guard,
             tracks=self.tracks_sources, last_msg_id=last_msg_id, on_append=self._on_append,
-            on_stored=self._extension.stored if self._extension is not None and rules.retention == INTEREST else None,
+            on_stored=self._extension.stored if rules.retention == INTEREST else None,
         )  # fmt: skip
         self._follow_jobs()
         self._admission = MessageAdmission(self.name, rules, self.store, self._dedupe, self._staging)
@@ -411,8 +410,6 @@ class StreamMachine:
         return BatchResult(first_seq + batch.count - 1, batch.count, None, wait)
 
     def _extend(self, index: int, command: Extended) -> Result:
-        if self._extension is None:
-            raise UnknownCommandError(f"kind {command.kind}: no extension")
         self.clock = max(self.clock, command.ts)
         result = self._extension.apply(command.kind, self.clock, index, command.body, partial(self._jobs.sift, index))
         if command.kind != commands.CONSUMER_TURN:  # the most frequent one, and it begins no jobs
@@ -519,18 +516,16 @@ class StreamMachine:
         return self._jobs.purge(index, command.filter, command.seq, command.keep)
 
     def _removed(self, seqs: Sequence[int]) -> None:
-        if self._extension is not None:
-            self._extension.removed(seqs)
+        self._extension.removed(seqs)
 
     def _purged(self) -> None:
-        if self._extension is not None:
-            self._extension.purged()
+        self._extension.purged()
 
     def _wanted(self, seq: int, subject: bytes) -> bool:
-        return self._extension is not None and self._extension.wanted(seq, subject)
+        return self._extension.wanted(seq, subject)
 
     def _floor_of(self, consumer: str) -> int | None:
-        return self._extension.floor_of(consumer) if self._extension is not None else None
+        return self._extension.floor_of(consumer)
 
     def _follow_guard(self, index: int, kept_from: int) -> None:
         """Lets the limits remove what the command at `index` has freed: the guard held it from `kept_from` on."""
@@ -538,8 +533,7 @@ class StreamMachine:
         while 0 < kept_from < (free := self.guard.kept_from):
             self._jobs.limit(index, per_subject=self._may_exceed_per_subject, at=kept_from)
             kept_from = free
-            if self._extension is not None:
-                self._extension.trimmed()  # which may free more
+            self._extension.trimmed()  # which may free more
         self._follow_jobs()
 
     @property
@@ -562,8 +556,7 @@ class StreamMachine:
             if seq > self.store.last_seq:
                 return _DELETE_EOF
         if self.store.delete(seq) if erase else self.store.delete_all([seq]):
-            if self._extension is not None:
-                self._extension.removed((seq,))
+            self._extension.removed((seq,))
             return 1
         return errors.by_code(10043, seq=seq)
 
@@ -584,8 +577,7 @@ class StreamMachine:
         self.guard.configure(rules)
         self._cursors.keep(rules.links)
         self._admit_by(rules, self._staging.last_msg_id)
-        if self._extension is not None:
-            self._extension.configure(rules, partial(self._jobs.sift, index))
+        self._extension.configure(rules, partial(self._jobs.sift, index))
         return self._shrink(index, old) + self._expire(command)
 
     def _shrink(self, index: int, old: StreamRules) -> int:

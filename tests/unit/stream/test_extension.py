@@ -99,13 +99,6 @@ def test_commands_round_trip() -> None:
         commands.decode(commands.HEAD.pack(32, 0, 7))
 
 
-def test_without_an_extension_its_commands_stop_the_replica() -> None:
-    machine = StreamMachine("S", StreamRules.from_config({}), BlockStore(MemKv(), 1, memory=False))
-    assert machine.consumer_count == 0
-    with pytest.raises(CommandError, match="kind 20"):
-        machine.apply(1, 1, commands.encode_extended(7, 20, b""))
-
-
 def test_it_is_configured_after_loading_and_with_every_update() -> None:
     stream = Stream(retention="workqueue")
     assert stream.notes.take() == [("reload",), ("configure", "limits"), ("configure", "workqueue")]
