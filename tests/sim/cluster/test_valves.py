@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.mesh import interest
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Session
 from tests.sim.cluster.invariants import Replica, replicas
@@ -68,3 +69,28 @@ def test_a_valve_that_is_closed_and_nobody_knows_is_noticed(deployment: Deployme
     deployment.run(UNTOLD + 0.1)
     with pytest.raises(Violation, match=r"n\d does not wait for a valve of n\d at s, which is closed for 2\.6 s"):
         valves.look()
+
+
+def test_of_two_servers_that_do_not_wait_the_first_is_told(deployment: Deployment, leader: Replica) -> None:
+    """The same in each process: a digest of the run has what is told."""
+    valves = Valves(deployment)
+    leader.stream.ingest.valve.close()
+    attrgetter("_told_valve._repeat")(leader.stream).cancel()
+    deployment.run(3.5)
+    valves.look()
+    deployment.run(UNTOLD + 0.1)
+    first = next(name for name in sorted(deployment.machines) if name != leader.machine.name)
+    with pytest.raises(Violation, match=f"{first} does not wait"):
+        valves.look()
+
+
+def test_more_valves_than_others_respect_are_excused(
+    deployment: Deployment, leader: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interest, "MAX_CLOSED_VALVES", 0)
+    valves = Valves(deployment)
+    leader.stream.ingest.valve.close()
+    deployment.run(LATE)
+    valves.look()
+    deployment.run(UNTOLD + 0.1)
+    valves.look()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from testkit.twins.mem_kv import MemKv
 
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
@@ -11,6 +10,7 @@ from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.commands import CommandError
 from jetcluster.stream.rules import StreamRules
+from testkit.twins.mem_kv import MemKv
 
 
 def made(**config: object) -> StreamMachine:
