@@ -146,10 +146,12 @@ class Administration:
             await self._hand_over(group, {})
             raise NotLeaderError(self._network.leaders.get(META_GROUP))
         self._check_majority(group, peer)
-        await self._check_empty(peer, name)
-        await self._give_up_places(peer)
-        if peer not in self._meta.machine.removed or peer in self._meta.machine.nodes:
-            await self._service.handle("node_remove", {"request": body["request"], "peer": peer, "name": name})
+        with self._service.leaving.leaves(peer):
+            await self._places_given(group)
+            await self._check_empty(peer, name)
+            await self._give_up_places(peer)
+            if peer not in self._meta.machine.removed or peer in self._meta.machine.nodes:
+                await self._service.handle("node_remove", {"request": body["request"], "peer": peer, "name": name})
         end = self._runtime.clock.monotonic() + REMOVE_SECONDS
         while peer in group.members_at(group.commit_index).electorate or peer in learners(group):
             if self._runtime.clock.monotonic() >= end:
@@ -300,6 +302,14 @@ class Administration:
                 f"{len(homeless)} streams find no other place for their replica on {self._name(peer)}, so they would "
                 f"lose it: {_some(homeless)}"
             )
+
+    async def _places_given(self, group: RaftGroup) -> None:
+        """Waits until the table has all places that were given away so far. Raises ApiError where that takes long."""
+        last, end = group.last_index, self._runtime.clock.monotonic() + REMOVE_SECONDS
+        while group.applied_index < last:
+            if self._runtime.clock.monotonic() >= end:
+                raise by_code(10202)
+            await asyncio.sleep(0.02)
 
     async def _check_empty(self, peer: str, name: str) -> None:
         """Raises ApiError for a connected server that holds anything: once removed, it could neither follow the new

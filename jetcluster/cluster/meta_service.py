@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster import errors
 from jetcluster.clock import Clock
+from jetcluster.cluster.leaving import Leaving
 from jetcluster.cluster.requests import LIST_BYTES, LIST_STEP_BYTES, check_wanted
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
@@ -73,6 +74,7 @@ class MetaService:
         self._cluster_name = cluster_name
         self._clustered = clustered
         self._watch: RestoreWatch | None = None
+        self.leaving = Leaving()
         self._underway: Counter[str] = Counter()
         """By peer, replicas placed but not applied yet: concurrent creates must not all pick the same nodes."""
         self._reserving: Counter[tuple[str, str]] = Counter()
@@ -531,7 +533,7 @@ class MetaService:
                 room - machine.reserved_on(node.peer, storage) - self._reserving[node.peer, storage],
             )
             for node in machine.nodes.values()
-            if not node.draining
+            if not (node.draining or node.peer in self.leaving)
         ]
 
     @contextmanager
@@ -549,6 +551,7 @@ class MetaService:
 
     async def _decide(self, command: Body) -> Body:
         check_wanted(self._clock)
+        self.leaving.check(command)
         result = await self._propose(json.dumps(command, separators=(",", ":")).encode())
         error = result.get("error")
         if error is not None:

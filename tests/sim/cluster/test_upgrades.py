@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
+from random import Random
 
 import pytest
 
 from jetcluster.consumer.state.turn import BURIED, DELIVER, Op, encode
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, LEVEL, RETENTION_GUARD_LEVEL
+from testkit.sim.deployment import Deployment
 from tests.sim.cluster import older
 from tests.sim.cluster.nemesis import Rage
 from tests.sim.cluster.run import Result, run_seed
 from tests.sim.cluster.scenario import Scenario
+from tests.sim.cluster.workloads.upgrades import Upgrades
 
 pytestmark = pytest.mark.sim
 
@@ -27,6 +31,25 @@ def test_servers_of_two_versions_are_upgraded_and_then_do_what_is_new() -> None:
     assert result.failure == ""
     assert result.counts["upgrades: upgraded"] > 0
     assert all(result.counts[f"upgrades: made: {what}"] > 0 for what in ("keys", "letters", "guard"))
+
+
+def test_who_stands_still_is_upgraded_once_it_goes_on(deployment: Deployment) -> None:
+    """It would not start again, and stay what it is for ever."""
+    upgrades = Upgrades(deployment, Random(1))
+    machine = deployment.machines["n1"]
+    machine.level = LEVEL - 1
+    machine.pause()
+    upgrades.stopping = True
+
+    def upgrade() -> bool:
+        task = deployment.spawn(upgrades.loop, attrgetter("_upgrade_one")(upgrades)())
+        deployment.run_until_done(task, 30.0)
+        return bool(task.result())
+
+    assert not upgrade()
+    machine.resume()
+    assert upgrade()
+    assert machine.level == 0 and machine.starts == 2
 
 
 def test_a_command_that_an_older_server_would_not_understand_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

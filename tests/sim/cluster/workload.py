@@ -25,6 +25,8 @@ from tests.sim.cluster.judges import Log
 
 PASSING = (Disconnected, NoResponders, ApiError, TimeoutError)
 """Errors that a client may meet while faults last, and after which it tries again."""
+WINDOW = 3600 * 1_000_000_000
+"""Nanoseconds for which ids of messages are known, unless a workload says otherwise."""
 SETTLE = 60.0
 """Longest time, in seconds after the last fault, until everything must go again."""
 
@@ -89,6 +91,8 @@ class Workload:
     async def create(self, session: Session, stream: str, **config: Any) -> dict[str, Any]:
         """A stream, of three replicas unless `config` says otherwise."""
         body = {"name": stream, "num_replicas": 3, "allow_direct": True} | config
+        if not body.keys() & {"mirror", "max_age"}:  # outages may be longer than two minutes, and writers send again
+            body.setdefault("duplicate_window", WINDOW)
         answer: dict[str, Any] = await self.insist(
             f"creating {stream}", lambda: session.api(f"STREAM.CREATE.{stream}", body)
         )

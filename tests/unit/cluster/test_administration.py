@@ -210,6 +210,37 @@ async def test_refusals_say_the_numbers() -> None:
 
 
 @virtual_time
+@pytest.mark.parametrize(
+    ("first", "second", "code"), [(0.0, 0.0, 10041), (0.0, 0.2, 10041), (0.2, 0.0, 10005), (0.8, 0.0, 10005)]
+)
+async def test_no_stream_is_placed_on_a_server_while_it_is_removed(first: float, second: float, code: int) -> None:
+    """What is decided takes 0.6 s, and a request asks first whether its leader still leads, for as long."""
+    async with Cluster("ABCD", tags={"D": "spare"}) as cluster:
+        await ask(cluster["A"], "meta_stepdown", placement={"preferred": "B"})
+        await cluster.until(partial(_leads, cluster["B"]), what="it leads")
+        leader, spare = cluster["B"], cluster["D"]
+        await asyncio.sleep(1.0)
+        for name in "AC":
+            cluster.network.link(leader.me, cluster[name].me).delay = 0.3
+            cluster.network.link(cluster[name].me, leader.me).delay = 0.3
+        body = cluster.stream_body({"name": "S", "subjects": ["s"], "placement": {"tags": ["spare"]}})
+
+        async def create() -> None:
+            await asyncio.sleep(first)
+            await leader.js.meta_request("stream_create", body)
+
+        async def remove() -> None:
+            await asyncio.sleep(second)
+            await ask(leader, "server_remove", peer="D")
+
+        done = await asyncio.gather(create(), remove(), return_exceptions=True)
+        refused = [one.err_code for one in done if isinstance(one, ApiError)]
+        assert refused == [code]
+        machine = leader.js.meta.machine
+        assert (spare.me in machine.removed) != bool(machine.assigned_to(spare.me))
+
+
+@virtual_time
 async def test_a_server_that_has_just_started_does_not_say_that_it_holds_nothing() -> None:
     """Its meta state on disk may be older than a stream that only it has, and it would be removed with that stream."""
     async with Cluster() as cluster:

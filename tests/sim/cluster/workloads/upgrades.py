@@ -78,14 +78,15 @@ class Upgrades(Workload):
             await self._upgrade_one()
 
     async def _upgrade_one(self) -> bool:
-        old = [self.deployment.machines[name] for name in self.members if self.deployment.machines[name].level]
+        machines = [self.deployment.machines[name] for name in self.members]
+        old = [machine for machine in machines if machine.level and not machine.paused]  # who stands still cannot start
         if not old:
             return False
         machine = self.rng.choice(old)
         machine.level = self.rng.choice([0, 0, min(machine.level + 1, LEVEL - 1)]) if not self.stopping else 0
         self.note(f"{machine.name} is upgraded to {machine.level or LEVEL}")
         self.count("upgraded")
-        if machine.runs and not machine.paused:
+        if machine.runs:
             await restart(machine, self.rng)
         return True
 
