@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from jetcluster import native
+from jetcluster.server import state
 
 LOOPS: Final = tuple(name for name, kind in native.__annotations__.items() if "Callable" in str(kind))
 """All compiled functions, by their names in `jetcluster.native`."""
@@ -27,14 +28,17 @@ def python_alone(*, pure: bool = True) -> Iterator[None]:
 
 @contextmanager
 def one_description() -> Iterator[None]:
-    """Servers say meanwhile that compiled loops run, whatever does: what they log and answer is the same on every
-    machine, and so is a digest of it."""
-    before = native.described
-    vars(native)["described"] = native.COMPILED
+    """Servers say meanwhile that compiled loops run, and one version of Python, whatever does: what they log and answer
+    is the same on every machine, and so is a digest of it."""
+    said = ((vars(native), "described", native.COMPILED), (vars(state), "LANGUAGE", "python3.11"))
+    before = [names[name] for names, name, _ in said]
     try:
+        for names, name, told in said:
+            names[name] = told
         yield
     finally:
-        vars(native)["described"] = before
+        for (names, name, _), told in zip(said, before, strict=True):
+            names[name] = told
 
 
 def _no_rows() -> None:

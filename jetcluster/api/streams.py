@@ -389,7 +389,8 @@ async def _gather_info(context: ApiContext, assignments: list[Assignment], secon
         _, late = await asyncio.wait(tasks, timeout=seconds)
         for task in late:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if late:
+            await asyncio.gather(*late, return_exceptions=True)
     return answers
 
 

@@ -235,7 +235,8 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
             wanted = {log: log.gseq for log in journal.groups.values()}
             while not failures and any(log.durable_gseq < gseq for log, gseq in wanted.items()):
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(moved.wait(), LOOK_SECONDS)
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await moved.wait()
                 moved.clear()
                 if journal.stuck:  # a server would wait for room; a command reports it
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))

@@ -63,7 +63,8 @@ class Sockets:
             return
         self._drained = asyncio.Event()
         try:
-            await asyncio.wait_for(self._drained.wait(), patience)
+            async with asyncio.timeout(patience):
+                await self._drained.wait()
         except TimeoutError:
             for connection in list(self._open):
                 connection.transport.abort()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
     from jetcluster.server.tracing import Tracer
 
+LANGUAGE: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
+"""What INFO has for `go`, where nats-server tells its compiler."""
 _NO_LIMITS: Final = AccountLimitOptions()
 _PROTOCOL_VERSION: Final = 1
 
@@ -93,7 +95,7 @@ def server_info(state: ServerState) -> dict[str, Any]:
         "server_name": state.name,
         "version": REPORTED_VERSION,
         "proto": _PROTOCOL_VERSION,
-        "go": f"python{sys.version_info.major}.{sys.version_info.minor}",
+        "go": LANGUAGE,
         "host": options.host,
         "port": state.port,
         "headers": not options.no_header_support,

@@ -288,7 +288,8 @@ class ClaimsRequests:
         subscription = self._bus.subscribe(inbox, take)
         try:
             self._bus.ask(f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP".encode(), b"", inbox)
-            return await asyncio.wait_for(found, seconds)
+            async with asyncio.timeout(seconds):
+                return await found
         except TimeoutError:
             return ""
         finally:

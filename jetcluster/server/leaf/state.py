@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import base64
-import sys
 from typing import TYPE_CHECKING, Any
 
 from jetcluster import API_LEVEL, REPORTED_VERSION
@@ -14,6 +13,7 @@ from jetcluster.config.links_block import split_url
 from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.config.reader import FieldError
 from jetcluster.model.account_hash import AccountNames
+from jetcluster.server import state as server_state
 from jetcluster.server.listener import advertised
 from jetcluster.server.state import ServerState
 
@@ -164,7 +164,7 @@ class LeafState:
             "server_name": server.name,
             "version": REPORTED_VERSION,
             "proto": _PROTOCOL,
-            "go": f"python{sys.version_info.major}.{sys.version_info.minor}",
+            "go": server_state.LANGUAGE,
             "host": self.host,
             "port": self.port,
             "headers": not options.no_header_support,

@@ -27,9 +27,6 @@ LATER = 0.2
 """Share of seeds that have a workload of weight 0."""
 LATER_FAULTS = 0.15
 """Share of seeds that have a fault of `nemesis.LATER`."""
-SHORT = 0.75
-"""Share of seeds, of those that draw their workloads, that have a third of the time for faults, one workload and one
-exam. What one workload meets is met by more seeds in the same time; the others have what several do to each other."""
 HARSH = ("blackout", "kill", "partition", "power")
 
 
@@ -127,8 +124,6 @@ class Scenario:
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")
         scenario = replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario
-        rng = Random(f"length {seed}")
-        scenario = scenario.shortened(rng) if focus is None and rng.random() < SHORT else scenario
         # Numbers of their own, so that a seed is otherwise what it was before there was this, or stores were encrypted.
         rng = Random(f"acks {seed}")
         if rng.random() < 1 / SECOND_ACKS and "upgrades" not in workloads:  # servers before it do not know the flag
@@ -140,14 +135,6 @@ class Scenario:
         if rng.random() >= 1 / ENCRYPTED:
             return scenario
         return replace(scenario, cipher=rng.choice(CIPHERS), rotates=rng.random() < 0.5)
-
-    def shortened(self, rng: Random) -> Scenario:
-        """See SHORT."""
-        exams = [name for name in self.workloads if issubclass(found()[name], Exam)]
-        others = [name for name in self.workloads if name not in exams]
-        workloads = [rng.choice(names) for names in (others, exams) if names]
-        rage = replace(self.rage, seconds=self.rage.seconds / 3, rest=min(self.rage.rest, 4.0))
-        return replace(self, workloads=tuple(sorted(workloads)), rage=rage)
 
 
 def each(start: int) -> list[Scenario]:
