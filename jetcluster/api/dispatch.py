@@ -19,6 +19,7 @@ from jetcluster.api.leader_gets import LeaderGets
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import ApiContext, Request, RequestCounters, check_api_level, check_size, renumbered
 from jetcluster.budget import BusyError, Job, Work
+from jetcluster.cancelling import cancelled
 from jetcluster.cluster.requests import wait_until
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT, api_limit_reached
@@ -132,10 +133,7 @@ class JetStreamApi:
         self._queued_bytes = 0
         if self._starting is not None:
             self._starting.cancel()
-        running = [*self._running, *self._sessions]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancelled([*self._running, *self._sessions])
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """The bus's callback: only queues."""

@@ -61,8 +61,8 @@ class Flusher:
 
     async def stop(self) -> None:
         """Waits for a running flush, then flushes a last time."""
-        if self.running is not None:
-            await asyncio.gather(self.running, return_exceptions=True)
+        if self.running is not None and not self.running.done():
+            await asyncio.wait((self.running,))
         await self.flush(last=True)
 
     async def flush(self, *, last: bool = False) -> None:

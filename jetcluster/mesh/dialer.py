@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
+from jetcluster.cancelling import cancelled
 from jetcluster.clock import Clock, Rng
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.auth import Reason, Refused, derive_key
@@ -97,10 +98,7 @@ class Dialer:
                 one.cancel()
 
     async def stop(self) -> None:
-        tasks = [target.task for target in self._targets.values() if target.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled([target.task for target in self._targets.values() if target.task is not None])
 
     @property
     def settled(self) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from jetcluster.cancelling import cancelled
 from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.mesh.frames import encode_call, encode_error, encode_reply
 from jetcluster.mesh.peer_link import PeerLink
@@ -109,10 +110,7 @@ class Rpc:
                 future.set_exception(MeshError(f"lost the connection to {peer}"))
 
     async def stop(self) -> None:
-        tasks = [task for running in self._running.values() for task in running]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled([task for running in self._running.values() for task in running])
 
     async def _answer(self, link: PeerLink, call_id: int, method: str, payload: bytes) -> None:
         try:

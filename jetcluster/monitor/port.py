@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.cancelling import cancelled
 from jetcluster.config.options import Options
 from jetcluster.errors import OperatorError
 from jetcluster.logs import get_logger
@@ -144,9 +145,9 @@ class Monitor:
         """Closes the port."""
         task, self._attaching = self._attaching, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        await asyncio.gather(*self._renewing)
+            await cancelled([task])
+        if self._renewing:
+            await asyncio.wait(self._renewing)
         if self._server is not None:
             self._server.close()
         if self._runner is not None:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+from jetcluster.cancelling import cancelled
 from jetcluster.clock import Clock, Rng
 from jetcluster.logs import Log
 from jetcluster.mesh.api import MeshError, MeshRefusedError
@@ -124,9 +125,7 @@ class Transfer:
             if taker is not None:
                 await self._drain(owner, taker)
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await cancelled(self._tasks)
 
     async def _compare(self, owner: SnapshotOwner, taker: Taker, found: list[Range]) -> None:
         for one in found:
@@ -309,10 +308,7 @@ class CatchUp:
 
     async def stop(self) -> None:
         self._stopped = True
-        tasks = list(self._pulls.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(self._pulls.values())
         self._exports.clear()
 
     async def _pull(self, gid: int, peer: str, index: int) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from jetcluster.cancelling import cancelled
 from jetcluster.logs import Log
 from jetcluster.ordered import OrderedSet
 
@@ -54,9 +55,7 @@ class Background:
         return task
 
     async def stop(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await cancelled(self.tasks)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.auth.resolver import AccountStoreError, Store
+from jetcluster.cancelling import cancelled
 from jetcluster.config.claims.account import AccountClaims, decode_account
 from jetcluster.config.claims.token import ClaimsError, decode_generic
 from jetcluster.config.nkeys import is_key
@@ -94,10 +95,7 @@ class ClaimsRequests:
             self._bus.unsubscribe(subscription)
         self._subscriptions.clear()
         self._queue.clear()
-        for task in (self._worker, self._comparing):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await cancelled([task for task in (self._worker, self._comparing) if task is not None])
 
     @property
     def _store(self) -> Store | None:

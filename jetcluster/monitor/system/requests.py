@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from jetcluster.cancelling import cancelled
 from jetcluster.logs import get_logger
 from jetcluster.node.node import Node
 from jetcluster.protocol.bus import Origin, is_no_request
@@ -121,10 +122,7 @@ class SystemServices:
             bus.unsubscribe(subscription)
         self._subscriptions.clear()
         self._clear()
-        tasks = [*self._beside, *self._workers[0], *self._workers[1]]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled([*self._beside, *self._workers[0], *self._workers[1]])
 
     # ---- subscriptions
 
