@@ -10,11 +10,12 @@ from typing import Any
 async def cancelled(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancels those that run, and returns once they have ended, whatever they raise. At once when all have: `gather`
     takes one more turn of the loop for that in Python 3.11 than in later ones."""
-    running = [task for task in tasks if not task.done()]
+    ending = list(tasks)
+    running = [task for task in ending if not task.done()]
     for task in running:
         task.cancel()
     if running:
         await asyncio.wait(running)
-    for task in running:
+    for task in ending:
         if not task.cancelled():
             task.exception()  # nobody else asks for it

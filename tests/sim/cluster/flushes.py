@@ -45,7 +45,7 @@ class Flushes:
         for replica in replicas(self._deployment):
             jetstream = jetstream_of(replica.machine)
             log = replica.group.log
-            if not log.durable or replica.group.stopped or not _settled(replica):
+            if not log.durable or replica.group.stopped or not _settled(replica, jetstream):
                 continue
             if replica.machine.disk_troubled(full=False):  # a full disk takes nothing of what it has
                 continue
@@ -58,10 +58,13 @@ class Flushes:
                 yield f"{replica.where}: {text}"
 
 
-def _settled(replica: Replica) -> bool:
+def _settled(replica: Replica, jetstream: JetStream) -> bool:
     """Its state is its own, not one that is on its way here."""
     stream = replica.stream
-    whole = stream is None or not (stream.installing or stream.rejected or stream.store.incomplete)
+    if stream is None:
+        whole = not jetstream.meta.wants_state
+    else:
+        whole = not (stream.installing or stream.rejected or stream.store.incomplete)
     return whole and not (replica.group.log.fetching or replica.group.log.damaged)
 
 

@@ -42,3 +42,13 @@ def test_what_is_flushed_may_be_forgotten_and_nothing_else(deployment: Deploymen
                     flushes.look()
             replica.group.log.compactable -= 1
     flushes.look()
+
+
+def test_a_meta_group_whose_state_is_fetched_has_none_on_disk(deployment: Deployment) -> None:
+    deployment.run(3.0)
+    meta = next(replica for replica in replicas(deployment) if replica.stream is None)
+    meta.group.log.compactable += 1000
+    flushes = Flushes(deployment)
+    assert any("and the data store has" in text for text in flushes.wrong())
+    meta.group.suspend()
+    assert not any(text.startswith(meta.where) for text in flushes.wrong())
