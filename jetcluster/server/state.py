@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jetcluster.server.tracing import Tracer
 
 LANGUAGE: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
-"""What INFO has for `go`, where nats-server tells its compiler."""
+"""The field `go` of INFO, in which nats-server tells its compiler."""
 _NO_LIMITS: Final = AccountLimitOptions()
 _PROTOCOL_VERSION: Final = 1
 
