@@ -36,6 +36,11 @@ ALWAYS = (
         ("starts.watch",),
     ),
     Promise(
+        "what a server reads of its journal when it starts is what it had in memory, where no record is lost",
+        "all",
+        ("Recoveries",),
+    ),
+    Promise(
         "a leader counts what voters have acknowledged to it, and reads by leases that a majority owes it",
         "all",
         ("Protocol",),
