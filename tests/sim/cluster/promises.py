@@ -94,7 +94,8 @@ ALWAYS = (
         ("second_look.compare",),
     ),
     Promise(
-        "what a server has in memory, of streams, consumers and the meta group, is what a start makes of its stores",
+        "what a server has in memory, of streams, consumers, the meta group and what it has removed, is what a start "
+        "makes of its stores",
         "all",
         ("reread.server",),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from operator import attrgetter
 from typing import Any, Final
 
 from jetcluster.model.times import parse_rfc3339
@@ -268,3 +269,11 @@ class ArchiveExam(RestoringExam):
         errors = [json.loads(msg.payload).get("error", "") for msg in told]
         told.clear()
         self.equal("how a snapshot ended", errors, [wanted])
+        await self.until("no server holds what was to be sent", self._nothing_is_open, SOON)
+
+    async def _nothing_is_open(self) -> bool:
+        for machine in self.deployment.running:
+            handlers = attrgetter("parts.streams._more_handlers")(invariants.jetstream_of(machine))
+            if attrgetter("__self__._open")(handlers["snapshot"]):
+                return False
+        return True
