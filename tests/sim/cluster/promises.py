@@ -58,6 +58,7 @@ ALWAYS = (
     Promise("a request whose client has given up is not begun", "all", ("Wanted",)),
     Promise("a request that servers repeat among each other changes nothing the second time", "all", ("Repeats",)),
     Promise("the servers of a stream are changed from those that it has", "all", ("Decisions",)),
+    Promise("whoever waits until all servers know whom it sends messages to goes on when they do", "all", ("Spread",)),
     Promise("no answer of the API contradicts itself", "all", ("answers.contradictions",)),
     Promise(
         "while a majority of a group's servers is well and connected, it commits again within 10 s, or 15 s on disks "

@@ -188,3 +188,12 @@ def test_a_removed_replica_that_is_not_in_the_store_is_found(deployment: Deploym
     attrgetter("_deleted")(orphans)[99] = True
     with pytest.raises(Violation, match=r"removed replicas are \{99: "):
         _settled(deployment)
+
+
+def test_a_watch_that_nobody_waits_for_is_found(deployment: Deployment) -> None:
+    node: Any = deployment.machines["n2"].node
+    router = next(iter(node.server.accounts))
+    router.local.watch(b"watched.one", lambda: None)
+    assert not [text for text in reckoning.wrong(deployment) if "which nobody watches" in text]
+    attrgetter("local._watches._heads")(router)[b"watched"][b"watched.two"] = None
+    assert [text for text in reckoning.wrong(deployment) if "which nobody watches" in text]

@@ -15,6 +15,7 @@ from tests.sim.cluster import (
     read_rounds,
     recoveries,
     repeats,
+    spread,
     wanted,
 )
 
@@ -23,6 +24,17 @@ from tests.sim.cluster import (
 def watched(deployment: Deployment) -> Iterator[None]:
     """They look meanwhile."""
     with ExitStack() as stack:
-        for judge in (proofs, installs, read_rounds, owner_turns, link_acks, wanted, repeats, decisions, recoveries):
+        for judge in (
+            proofs,
+            installs,
+            read_rounds,
+            owner_turns,
+            link_acks,
+            wanted,
+            repeats,
+            decisions,
+            recoveries,
+            spread,
+        ):
             stack.enter_context(judge.watched(deployment))
         yield
