@@ -273,7 +273,9 @@ class ArchiveExam(RestoringExam):
 
     async def _nothing_is_open(self) -> bool:
         for machine in self.deployment.running:
-            handlers = attrgetter("parts.streams._more_handlers")(invariants.jetstream_of(machine))
+            if (jetstream := invariants.jetstream_of(machine)) is None:
+                continue
+            handlers = attrgetter("parts.streams._more_handlers")(jetstream)
             if attrgetter("__self__._open")(handlers["snapshot"]):
                 return False
         return True
