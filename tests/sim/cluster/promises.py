@@ -36,6 +36,11 @@ ALWAYS = (
         ("starts.watch",),
     ),
     Promise(
+        "what a server reads of its journal when it starts is what it had in memory, where no record is lost",
+        "all",
+        ("Recoveries",),
+    ),
+    Promise(
         "a leader counts what voters have acknowledged to it, and reads by leases that a majority owes it",
         "all",
         ("Protocol",),
@@ -53,6 +58,7 @@ ALWAYS = (
     Promise("a request whose client has given up is not begun", "all", ("Wanted",)),
     Promise("a request that servers repeat among each other changes nothing the second time", "all", ("Repeats",)),
     Promise("the servers of a stream are changed from those that it has", "all", ("Decisions",)),
+    Promise("whoever waits until all servers know whom it sends messages to goes on when they do", "all", ("Spread",)),
     Promise("no answer of the API contradicts itself", "all", ("answers.contradictions",)),
     Promise(
         "while a majority of a group's servers is well and connected, it commits again within 10 s, or 15 s on disks "
@@ -89,7 +95,8 @@ ALWAYS = (
         ("second_look.compare",),
     ),
     Promise(
-        "what a server has in memory, of streams, consumers and the meta group, is what a start makes of its stores",
+        "what a server has in memory, of streams, consumers, the meta group and what it has removed, is what a start "
+        "makes of its stores",
         "all",
         ("reread.server",),
     ),

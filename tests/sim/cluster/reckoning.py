@@ -48,6 +48,7 @@ def of_others(deployment: Deployment) -> Iterator[str]:
 def _server(node: Node, jetstream: JetStream, *, damaged: bool) -> Iterator[str]:
     yield from _quota(jetstream)
     yield from _requests(node, jetstream)
+    yield from _watches(node)
     yield from _cache(jetstream)
     yield from _idle(jetstream)
     if jetstream.unassigned and not damaged:  # it keeps what it cannot place, and tells the operator (JC120)
@@ -83,6 +84,16 @@ def _quota(jetstream: JetStream) -> Iterator[str]:
         yield f"the replicas here have {dict(+held)} bytes, and {dict(quota.held)} are counted"
     if +led != +quota.led or -quota.led:
         yield f"the streams led here have {dict(+led)} bytes, and {dict(quota.led)} are counted"
+
+
+def _watches(node: Node) -> Iterator[str]:
+    """Watches of subjects are found by what is before their last token: there is nothing else to be found."""
+    for router in node.server.accounts:
+        for watches in filter(None, (attrgetter("local._watches")(router), attrgetter("local._awaited")(router))):
+            notes, heads = attrgetter("_notes", "_heads")(watches)
+            kept = {subject for subjects in heads.values() for subject in subjects}
+            if gone := kept - notes.keys():
+                yield f"{len(gone)} subjects of {router.account} are kept, such as {min(gone)!r}, which nobody watches"
 
 
 def _requests(node: Node, jetstream: JetStream) -> Iterator[str]:
@@ -224,7 +235,7 @@ def _others(node: Node, nodes: dict[str, Node]) -> Iterator[str]:
     if mesh.urls["client"] != urls:
         yield f"clients can go to {urls}, and are told of {mesh.urls['client']}"
     by_peer = {other.jetstream.mesh.me.peer_id: other for other in nodes.values() if mesh_of(other) is not None}
-    heard = _heard(node)
+    heard = heard_by(node)
     linked = {link: by_peer.get(link.peer_id) for link in mesh.links.values()}
     if gone := [peer.peer_id for peer, wants in heard.items() if wants and peer not in {*linked, *_leaves(node)}]:
         yield f"it sends messages to {gone}, which have gone"
@@ -243,7 +254,7 @@ def _leaves(node: Node) -> list[Any]:
     return [] if node.leafnodes is None else list(node.leafnodes.links)
 
 
-def _heard(node: Node) -> dict[Any, set[tuple[str, bytes, bytes | None, int]]]:
+def heard_by(node: Node) -> dict[Any, set[tuple[str, bytes, bytes | None, int]]]:
     """By link, what is wanted at its other end."""
     found: dict[Any, set[tuple[str, bytes, bytes | None, int]]] = {}
     accounts = node.server.accounts

@@ -7,9 +7,11 @@ import enum
 from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Set
+from operator import attrgetter
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.cluster.orphans import Orphans
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.store.block_store import BlockStore
@@ -44,6 +46,7 @@ def server(jetstream: JetStream) -> Iterator[str]:
         if not live.rejected:
             yield from (f"{live.assignment.name}: {text}" for text in replica(live))
     yield from meta(jetstream.meta.machine)
+    yield from removed(jetstream)
 
 
 def replica(live: StreamReplica) -> Iterator[str]:
@@ -66,6 +69,20 @@ def meta(live: MetaMachine) -> Iterator[str]:
     again = MetaMachine()
     again.restore(live.snapshot())
     yield from differences(live, again)
+
+
+def removed(jetstream: JetStream) -> Iterator[str]:
+    """How what a server knows of its removed replicas differs from its store."""
+    live = jetstream.local.orphans
+    kv, raft = attrgetter("_kv", "_raft")(live)
+    again = Orphans(Glass(kv), raft, jetstream.runtime.log)  # type: ignore[arg-type]
+    mine, its = ({gid: one.revision(gid) for gid in _deleted(one)} for one in (live, again))
+    if mine != its:
+        yield f"removed replicas are {mine}, and {its} when they are read again"
+
+
+def _deleted(orphans: Orphans) -> list[int]:
+    return list(attrgetter("_deleted")(orphans))
 
 
 def differences(live: object, again: object) -> Iterator[str]:

@@ -10,12 +10,17 @@ import pytest
 from jetcluster.api import dispatch, restore, restore_tar
 from jetcluster.api.request import Request
 from jetcluster.cluster.administration import Administration
+from jetcluster.cluster.restore_watch import RestoreWatch
+from jetcluster.consumer import info
+from jetcluster.consumer.owner.push import FlowControl
 from jetcluster.consumer.state import archived, creation
+from jetcluster.consumer.state.state import ConsumerState, KeyRows
 from jetcluster.mesh import identity
+from jetcluster.mirror import upstream
 from jetcluster.model import advisory
 from jetcluster.replica.reads.demands import Demands
 from jetcluster.replica.reads.membership import Membership
-from jetcluster.stream.apply import counters, restoring
+from jetcluster.stream.apply import counters, restoring, schedules
 from jetcluster.stream.apply.guard import RetentionGuard
 from jetcluster.stream.apply.jobs import Jobs
 from tests.sim.cluster.exam import Exam
@@ -40,7 +45,7 @@ def examined(
 
 
 PARTS = {
-    "exam-archives": ("_damaged", "_unusual", "_given_up", "_overtaken", "_snapshots", "_silent"),
+    "exam-archives": ("_damaged", "_unusual", "_given_up", "_overtaken", "_snapshots", "_silent", "_slow"),
     "exam-servers": ("_unknown", "_meta", "_emptied", "_moves", "_leads", "_consumers"),
     "exam-permits": (
         "_links", "_identities", "_pedantic", "_consumers", "_streams", "_archives", "_objects", "_long", "_flood"
@@ -53,6 +58,9 @@ PARTS = {
     "exam-waits": ("_sequences", "_unled", "_deleted", "_defaults"),
     "exam-restores": ("_histories", "_damaged", "_stopped", "_counters", "_sums", "_room"),
     "exam-asked": ("_servers", "_last", "_mirrored", "_empty", "_sources", "_purged"),
+    "exam-numbers": ("_plain", "_limited", "_filtered", "_purged", "_terminated", "_given_up"),
+    "exam-carried": ("_copies", "_republished", "_headers_only", "_scheduled"),
+    "exam-listeners": ("_unconfirmed", "_unacknowledged"),
 }  # fmt: skip
 
 
@@ -154,3 +162,38 @@ def test_an_old_archive_that_loses_its_configuration_is_noticed(monkeypatch: pyt
 def test_a_name_that_two_streams_answer_to_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Membership, "take_alias", _nothing)
     assert "exam-asked, last" in examined(monkeypatch, "exam-asked", "_last").failure
+
+
+def test_a_restore_of_which_its_server_says_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RestoreWatch, "alive", _nothing)
+    assert "exam-archives, slow" in examined(monkeypatch, "exam-archives", "_slow").failure
+
+
+def test_a_consumer_that_counts_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "num_pending", lambda state, store: 0)
+    assert "exam-numbers, plain: after" in examined(monkeypatch, "exam-numbers", "_plain").failure
+
+
+def test_a_floor_that_stays_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConsumerState, "settle_floor", _nothing)
+    assert "exam-numbers, limited: after" in examined(monkeypatch, "exam-numbers", "_limited").failure
+
+
+def test_what_was_given_up_and_stays_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeyRows, "clear", _nothing)
+    assert "all is acknowledged is empty" in examined(monkeypatch, "exam-numbers", "_given_up").failure
+
+
+def test_copies_with_instructions_to_their_upstream_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "_DROPPED", (b"None-",))
+    assert "exam-carried, copies: headers" in examined(monkeypatch, "exam-carried", "_copies").failure
+
+
+def test_messages_with_fields_of_their_schedule_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "_DROPPED", frozenset())
+    assert "exam-carried, scheduled" in examined(monkeypatch, "exam-carried", "_scheduled").failure
+
+
+def test_a_window_that_stays_full_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlowControl, "restart", _nothing)
+    assert "exam-listeners, unconfirmed" in examined(monkeypatch, "exam-listeners", "_unconfirmed").failure

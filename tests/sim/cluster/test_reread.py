@@ -12,6 +12,7 @@ from jetcluster.ordered import OrderedSet
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Session
 from tests.sim.cluster import reckoning, replicas, state_views
+from tests.sim.cluster.invariants import jetstream_of
 from tests.sim.cluster.run import started
 
 
@@ -180,3 +181,19 @@ def test_what_stays_wrong_fails_the_run(deployment: Deployment) -> None:
     _keep_a_batch_open(deployment.machines["n2"].node)
     with pytest.raises(Violation, match="atomic"):
         _settled(deployment)
+
+
+def test_a_removed_replica_that_is_not_in_the_store_is_found(deployment: Deployment) -> None:
+    orphans = jetstream_of(deployment.machines["n2"]).local.orphans
+    attrgetter("_deleted")(orphans)[99] = True
+    with pytest.raises(Violation, match=r"removed replicas are \{99: "):
+        _settled(deployment)
+
+
+def test_a_watch_that_nobody_waits_for_is_found(deployment: Deployment) -> None:
+    node: Any = deployment.machines["n2"].node
+    router = next(iter(node.server.accounts))
+    router.local.watch(b"watched.one", lambda: None)
+    assert not [text for text in reckoning.wrong(deployment) if "which nobody watches" in text]
+    attrgetter("local._watches._heads")(router)[b"watched"][b"watched.two"] = None
+    assert [text for text in reckoning.wrong(deployment) if "which nobody watches" in text]

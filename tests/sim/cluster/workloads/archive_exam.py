@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from operator import attrgetter
 from typing import Any, Final
 
 from jetcluster.model.times import parse_rfc3339
 from jetcluster.protocol import s2
 from jetcluster.protocol.stream_archive import END, MAGIC, encode
+from jetcluster.raft.api import Role
 from testkit.sim.session import Msg, Session
+from tests.sim.cluster import invariants
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.restoring import RestoringExam
 
@@ -20,8 +23,13 @@ FAILED, GONE, BAD, NO_TARGET, NO_LEADER = 10062, 10059, 10003, 10015, 10008
 """Codes of errors."""
 CHUNK = 60_000
 """Bytes of an archive that are sent at a time."""
+PIECES: Final = 12
+"""Parts of an archive that comes slowly."""
 BEGAN = 1_700_000_000 * 10**9
 """Time of the first message, in nanoseconds."""
+SOON: Final = 5.0
+"""Seconds within which a stream goes whose archive was refused: its own server takes it away, and the leader of the
+cluster only much later."""
 NO_FLOW = 8.0
 """Seconds after which a snapshot is over whose chunks nobody acknowledges."""
 CONSUMER: Final[dict[str, Any]] = {"durable_name": "kept", "ack_policy": "explicit", "num_replicas": 0}
@@ -91,11 +99,13 @@ class ArchiveExam(RestoringExam):
         "an archive that is damaged, or has more than belongs to a stream, is refused and leaves no stream",
         "one that no snapshot would be is taken in: times that went back, sequences that are not there, no messages",
         "who takes a snapshot and does not listen, or acknowledges nothing, is told so, and holds nothing up",
+        "an archive that comes slowly is taken in, whoever leads the cluster meanwhile",
     )
 
     async def check(self) -> None:
         await self.examine(
-            [self._damaged, self._unusual, self._given_up, self._overtaken, self._snapshots, self._silent], 4
+            [self._damaged, self._unusual, self._given_up, self._overtaken, self._snapshots, self._silent, self._slow],
+            4,
         )
 
     # ---- archives that come
@@ -104,7 +114,7 @@ class ArchiveExam(RestoringExam):
         for what, sent in self.rng.sample(found := damaged(), min(len(found), 6)):
             code = await self.restored(session, sent)
             self.equal(what, code, FAILED)
-            await self.until(f"{what} leaves no stream", lambda: self.is_gone(session), 20.0)
+            await self.until(f"{what} leaves no stream", lambda: self.is_gone(session), SOON)
 
     async def _unusual(self, session: Session) -> None:
         """Times that go back are raised, as in the stream of no server they may; the last sequence is what the archive
@@ -167,6 +177,43 @@ class ArchiveExam(RestoringExam):
             self.equal("of another one", (await self.ask(session, f"STREAM.INFO.{STREAM}"))["state"]["messages"], 0)
             await self.ask(session, f"STREAM.DELETE.{STREAM}")
 
+    async def _slow(self, session: Session) -> None:
+        """Meanwhile another server leads the cluster for longer than it waits for a restore that says nothing, and then
+        the first one again."""
+        first = self._meta(Role.LEADER)[0].machine.name
+        other = self.rng.choice(self._meta(Role.FOLLOWER)).machine.name
+        sent = archive(state(), *(entry(seq, seq, payload=bytes(2_000)) for seq in range(1, 40)))
+        size = -(-len(sent) // PIECES)
+        self.elects()
+        deliver = (await self.ask(session, f"STREAM.RESTORE.{STREAM}", self._wanted()))["deliver_subject"]
+        for at in range(PIECES):
+            self.equal("a part of it", await self.taken(session, deliver, sent[at * size : (at + 1) * size]), 0)
+            await asyncio.sleep(2.0)
+            if at in {1, PIECES - 2}:
+                await self._led_by(other if at == 1 else first)
+        self.equal("its end", await self.taken(session, deliver, b""), 0)
+        info = await self.ask(session, f"STREAM.INFO.{STREAM}")
+        self.equal("all of it", info["state"]["messages"], 39)
+        await self.ask(session, f"STREAM.DELETE.{STREAM}")
+
+    async def _led_by(self, name: str) -> None:
+        """The server leads the cluster from now on."""
+
+        async def leads() -> bool:
+            leader = self._meta(Role.LEADER)
+            heirs = [one.group.me for one in self._meta(Role.FOLLOWER) if one.machine.name == name]
+            if leader and heirs:
+                leader[0].group.transfer(heirs[0])
+            return bool(leader) and leader[0].machine.name == name
+
+        await self.until(f"{name} leads", leads, 10.0)
+
+    def _meta(self, role: Role) -> list[invariants.Replica]:
+        """Of the group that has the cluster's streams, those that vote and have this role."""
+        found = [one for one in invariants.replicas(self.deployment) if one.stream is None]
+        found = [one for one in found if one.machine.name in self.members and one.group.role is role]
+        return [one for one in found if one.group.me in one.group.log.config.voters]
+
     def _wanted(self) -> dict[str, Any]:
         size = self.rng.choice([1, 3])
         return {"config": {"name": STREAM, "subjects": ["archive.>"], "num_replicas": size}, "state": {}}
@@ -222,3 +269,13 @@ class ArchiveExam(RestoringExam):
         errors = [json.loads(msg.payload).get("error", "") for msg in told]
         told.clear()
         self.equal("how a snapshot ended", errors, [wanted])
+        await self.until("no server holds what was to be sent", self._nothing_is_open, SOON)
+
+    async def _nothing_is_open(self) -> bool:
+        for machine in self.deployment.running:
+            if (jetstream := invariants.jetstream_of(machine)) is None:
+                continue
+            handlers = attrgetter("parts.streams._more_handlers")(jetstream)
+            if attrgetter("__self__._open")(handlers["snapshot"]):
+                return False
+        return True

@@ -104,7 +104,11 @@ class CoreExam(Exam):
         few: list[Msg] = []
         limited = one.subscribe("few", few.append)
         one._write(f"UNSUB {limited} 3\r\n".encode())
+        enough: list[Msg] = []
+        had = one.subscribe("enough", enough.append)
         await self._known()
+        for _ in range(2):
+            other.publish("enough", b"x")
         other.publish("gone", b"1")
         for _ in range(5):
             other.publish("few", b"x")
@@ -112,11 +116,13 @@ class CoreExam(Exam):
         self.equal("before", len(got), 1)
         self.equal("three at most", len(few), 3)
         one._subscriptions[sid] = "gone", got.append
-        one._write(f"UNSUB {sid}\r\n".encode())
+        one._write(f"UNSUB {sid}\r\nUNSUB {had} {self.rng.choice([1, 2])}\r\n".encode())
         await self._known()
-        other.publish("gone", b"2")
+        for subject in ("gone", "enough"):
+            other.publish(subject, b"2")
         await asyncio.sleep(SPREAD)
-        self.equal("after", len(got), 1)
+        self.equal("after", (len(got), len(enough)), (1, 2))
+        one.unsubscribe(had)
         one._subscriptions.pop(sid)
         one._subscriptions.pop(limited)
 

@@ -108,6 +108,9 @@ class ObjectExam(Exam):
         self.equal("its total", listed["total"], before["total"] + len(names))
         part = await self._service(session, action="list", offset=before["total"], limit=2)
         self.equal("a part of a list", len(part["objects"]), 2)
+        await self._service(session, action="delete", name=names[0])
+        left = await self._service(session)
+        self.equal("a total without what is deleted", left["total"], before["total"] + len(names) - 1)
 
     async def _holes(self, session: Session) -> None:
         """A chunk is deleted before the last one comes."""

@@ -1,0 +1,81 @@
+"""What a server waits for until others have heard whom it sends messages to, at the moment at which it goes on: all of
+them have. A client that publishes through a server that has not is told that nobody is there, in a moment that is as
+short as the links are fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.mesh.core import MeshCore
+from jetcluster.monitor.view import mesh_of
+from testkit.sim.deployment import Deployment
+from tests.sim.cluster.reckoning import MAX_TOKENS, heard_by
+
+if TYPE_CHECKING:
+    from testkit.sim.machine import Machine
+
+Interest = tuple[str, bytes, bytes | None, int]
+
+
+class Spread:
+    """It tells `deployment.failed` of a server that goes on too early."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.looked = 0
+        self._deployment = deployment
+
+    def told(self, mesh: MeshCore) -> tuple[set[Interest], list[Any]]:
+        """What the server has told, and over which links."""
+        machine = self._machine(mesh)
+        return (set() if machine is None else _interests(machine)), list(mesh.links.values())
+
+    def goes_on(self, mesh: MeshCore, told: set[Interest], links: list[Any]) -> None:
+        machine = self._machine(mesh)
+        if machine is None:
+            return
+        told = told & _interests(machine)  # what has changed since is on its way
+        for other in self._deployment.machines.values():
+            node = other.node if other.ready and other is not machine else None
+            theirs = None if node is None else mesh_of(node)
+            if node is None or theirs is None or mesh.links.get(theirs.me.peer_id) not in links:
+                continue
+            link = theirs.links.get(mesh.me.peer_id)
+            if link is None:
+                continue
+            self.looked += 1
+            if missing := told - heard_by(node).get(link, set()):
+                now, what = self._deployment.scheduler.now, sorted(map(str, missing))[:3]
+                self._deployment.failed(
+                    f"at {now:.3f}: {machine.name} goes on, and {other.name} has not heard of {what}"
+                )
+
+    def _machine(self, mesh: MeshCore) -> Machine | None:
+        for machine in self._deployment.machines.values():
+            if machine.ready and machine.node is not None and mesh_of(machine.node) is mesh:
+                return machine
+        return None
+
+
+def _interests(machine: Machine) -> set[Interest]:
+    found: set[Interest] = set() if machine.node is None else set(machine.node.server.accounts.interests())
+    return {one for one in found if one[1].count(b".") < MAX_TOKENS}
+
+
+@contextmanager
+def watched(deployment: Deployment) -> Iterator[Spread]:
+    """All servers are looked at meanwhile."""
+    spread = Spread(deployment)
+    usual: Callable[..., Any] = MeshCore.sync_interest
+
+    async def sync_interest(self: MeshCore, timeout: float = 5.0) -> None:
+        told, links = spread.told(self)
+        await usual(self, timeout)
+        spread.goes_on(self, told, links)
+
+    setattr(MeshCore, "sync_interest", sync_interest)  # noqa: B010 - as the watches of `proofs.py`
+    try:
+        yield spread
+    finally:
+        setattr(MeshCore, "sync_interest", usual)  # noqa: B010
