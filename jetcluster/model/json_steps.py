@@ -19,6 +19,9 @@ PIECE_CHARS: Final = 8 * 1024
 """Characters of a piece, which ends at the next comma."""
 MEMBERS_PER_STEP: Final = 256
 """Members decoded one by one in a step."""
+MAX_LEVELS: Final = 128
+"""Values in each other that are decoded in steps: a level takes room on the stack, and how much is left of that hangs
+on who calls."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _short = json.JSONDecoder().raw_decode
@@ -29,10 +32,11 @@ _Steps = Generator[None, None, tuple[Any, int]]
 
 
 def decoding(text: str) -> Generator[None, None, Any]:
-    """Returns the value that `json.loads` returns. Raises ValueError, and RecursionError beyond about 1,000 levels."""
+    """Returns the value that `json.loads` returns. Raises ValueError, and RecursionError beyond MAX_LEVELS
+    levels that are long, or about 1,000 others."""
     if len(text) <= WHOLE_CHARS:
         return json.loads(text)
-    value, end = yield from _value(text, _next(text, 0))
+    value, end = yield from _value(text, _next(text, 0), 0)
     if _next(text, end) != len(text):
         raise json.JSONDecodeError("Extra data", text, end)
     return value
@@ -44,17 +48,19 @@ def _next(text: str, at: int) -> int:
     return found.end()
 
 
-def _value(text: str, at: int) -> _Steps:
+def _value(text: str, at: int, level: int) -> _Steps:
+    if level > MAX_LEVELS:
+        raise RecursionError("too many long values in each other")
     first = text[at : at + 1]
     # A value that begins close to the end cannot be long; any other one may be.
     if first == "{" and len(text) - at > WHOLE_CHARS:
-        return (yield from _object(text, at))
+        return (yield from _object(text, at, level))
     if first == "[" and len(text) - at > WHOLE_CHARS:
-        return (yield from _list(text, at))
+        return (yield from _list(text, at, level))
     return _short(text, at)
 
 
-def _object(text: str, at: int) -> _Steps:
+def _object(text: str, at: int, level: int) -> _Steps:
     found: dict[str, Any] = {}
     at, more, passed, count = _next(text, at + 1), True, 0, 0
     if text[at : at + 1] == "}":
@@ -75,12 +81,12 @@ def _object(text: str, at: int) -> _Steps:
             raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
         key, at = _short(text, at)
         at = _after(text, at, ":", "Expecting ':' delimiter")
-        found[key], at = (yield from _value(text, at)) if text[at : at + 1] in "{[" else _short(text, at)
+        found[key], at = (yield from _value(text, at, level + 1)) if text[at : at + 1] in "{[" else _short(text, at)
         at, more = _more(text, at, "}")
     return found, at
 
 
-def _list(text: str, at: int) -> _Steps:
+def _list(text: str, at: int, level: int) -> _Steps:
     found: list[Any] = []
     at, more, passed, count = _next(text, at + 1), True, 0, 0
     if text[at : at + 1] == "]":
@@ -97,7 +103,7 @@ def _list(text: str, at: int) -> _Steps:
         if not count % MEMBERS_PER_STEP:
             yield
         count += 1
-        value, at = (yield from _value(text, at)) if text[at : at + 1] in "{[" else _short(text, at)
+        value, at = (yield from _value(text, at, level + 1)) if text[at : at + 1] in "{[" else _short(text, at)
         found.append(value)
         at, more = _more(text, at, "]")
     return found, at

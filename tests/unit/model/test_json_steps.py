@@ -100,3 +100,27 @@ def test_many_members_that_cannot_be_cut_are_read_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(json_steps.json, "loads", loads)
     assert result(text)[0] == value
     assert read < 3 * len(text)
+
+
+@pytest.mark.parametrize("level", ["[", '{"a":'])
+def test_what_is_too_deep_takes_as_many_steps_whoever_calls(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server and its simulation are to do the same however much of the stack is left."""
+    monkeypatch.undo()
+
+    def steps(more: int) -> int:
+        if more:
+            return steps(more - 1)
+        count = 0
+        with pytest.raises(RecursionError):
+            for _ in decoding(level * 100_000):
+                count += 1
+        return count
+
+    assert steps(0) == steps(200) > 0
+
+
+def test_levels_that_are_long_are_bounded() -> None:
+    levels = json_steps.MAX_LEVELS
+    assert result("[" * levels + "]" * levels + " " * 100)[0]
+    with pytest.raises(RecursionError):
+        result("[" * (levels + 20) + "]" * (levels + 20) + " " * 100)
