@@ -36,7 +36,6 @@ from jetcluster.stream.apply.expiry import Expiry
 from jetcluster.stream.apply.fast_rows import FastRowError, FastRows
 from jetcluster.stream.apply.guard import GuardRowError, RetentionGuard
 from jetcluster.stream.apply.jobs import Jobs, StreamJobError
-from jetcluster.stream.apply.no_consumers import NoConsumers
 from jetcluster.stream.apply.publish import EXHAUSTED, MessageAdmission, mapped
 from jetcluster.stream.apply.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.apply.schedules import Schedules, fire
@@ -130,7 +129,11 @@ class StreamMachine:
         """Progress of the fast-ingest batches."""
         self.asked: Asked
         """Outcomes of numbered requests, for requesters that ask again."""
-        self._extension = extension if extension is not None else NoConsumers()
+        if extension is None:
+            from jetcluster.stream.apply.no_consumers import NoConsumers  # no server is without
+
+            extension = NoConsumers()
+        self._extension = extension
         self._first_seq = 0
         """First sequence of the store after the last command."""
         self.reload()
