@@ -13,6 +13,7 @@ from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.api import models
 from jetcluster.api import request as api_request
 from jetcluster.api.request import ApiContext, Request
+from jetcluster.cancelling import cancelled
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.state import Assignment
 from jetcluster.model import link_rules, retention_guard, stream_rules, subjects
@@ -386,11 +387,8 @@ async def _gather_info(context: ApiContext, assignments: list[Assignment], secon
 
     tasks = [asyncio.ensure_future(ask(assignment)) for assignment in assignments]
     if tasks:
-        _, late = await asyncio.wait(tasks, timeout=seconds)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.gather(*late, return_exceptions=True)
+        await asyncio.wait(tasks, timeout=seconds)
+        await cancelled(tasks)
     return answers
 
 

@@ -304,9 +304,11 @@ class Administration:
             )
 
     async def _places_given(self, group: RaftGroup) -> None:
-        """Waits until the table has all places that were given away so far. Raises ApiError where that takes long."""
+        """Waits until the table has all places that were given away so far. Raises ApiError where that takes long,
+        and NotLeaderError."""
         last, end = group.last_index, self._runtime.clock.monotonic() + REMOVE_SECONDS
         while group.applied_index < last:
+            self._group()  # whoever leads now is asked
             if self._runtime.clock.monotonic() >= end:
                 raise by_code(10202)
             await asyncio.sleep(0.02)

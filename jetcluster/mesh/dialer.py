@@ -93,8 +93,8 @@ class Dialer:
             asyncio.ensure_future(target.dialled.wait()) for target in self._targets.values() if target.configured
         ]
         if waiting:
-            _, late = await asyncio.wait(waiting, timeout=seconds)
-            for one in late:
+            await asyncio.wait(waiting, timeout=seconds)
+            for one in waiting:
                 one.cancel()
 
     async def stop(self) -> None:

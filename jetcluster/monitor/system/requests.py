@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from jetcluster.cancelling import cancelled
 from jetcluster.logs import get_logger
 from jetcluster.node.node import Node
+from jetcluster.ordered import OrderedSet
 from jetcluster.protocol.bus import Origin, is_no_request
 from jetcluster.records import NamedTuple
 
@@ -90,9 +91,9 @@ class SystemServices:
         """Requests waiting; the second for `GROWING`."""
         self._of_others: Counter[str] = Counter()
         """Requests waiting, by account."""
-        self._workers: tuple[set[asyncio.Task[None]], ...] = (set(), set())
+        self._workers: tuple[OrderedSet[asyncio.Task[None]], ...] = (OrderedSet(), OrderedSet())
         """Tasks that empty the queues."""
-        self._beside: set[asyncio.Task[None]] = set()
+        self._beside: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._later: deque[tuple[Bus, bytes, SystemRequest]] = deque()
         """Requests for `BESIDE` that wait until others have ended."""
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from jetcluster.clock import TimerHandle
+from jetcluster.ordered import OrderedSet
 from jetcluster.protocol.bus import TOLD_ANYTHING, Origin, Outgoing
 from jetcluster.records import NamedTuple
 from jetcluster.replica.reads.answers import TOO_MANY, Answering, Answers
@@ -164,7 +165,7 @@ class Demands:
         """Reads whose requesters' nodes are asked what they told."""
         self._coming: dict[Origin, list[Read]] = {}
         """Those of this turn, which are asked for together; they are in `_sessions`, too."""
-        self._questions: set[asyncio.Task[None]] = set()
+        self._questions: OrderedSet[asyncio.Task[None]] = OrderedSet()
         answers.demanded = self.of_body
 
     def of_body(self, answering: Answering, request: Outgoing, origin: Origin) -> None:

@@ -28,9 +28,9 @@ class Numbers(NamedTuple):
 
 
 class ConsumerNumbers:
-    """Of a stream's messages and one consumer of them. The floor lies right below the oldest message that waits for its
-    ack, and at the newest delivery where none waits. What a purge of all has removed counts as delivered and
-    acknowledged."""
+    """The numbers of one consumer of a stream, by what is done with both. The floor lies right below the oldest message
+    that waits for its ack, and at the newest delivery where none waits. What a purge of all has removed counts as
+    delivered and acknowledged."""
 
     def __init__(self, wanted: Iterable[str] = ()) -> None:
         """`wanted`: the subjects that it takes; all of them where none is named."""

@@ -1,6 +1,7 @@
-"""What a server reads of its journal when it starts, at that moment, against what the process before it had in memory:
-where no record of a group is lost, its log is the same, with all that it says of itself. Most of that is asked for only
-after a second accident: whether the log may lack what was committed, is to fetch a state, or counts for nobody."""
+"""The judge of recoveries: what a server reads of its journal when it starts, at that moment, against what the process
+before it had in memory. Where no record of a group is lost, its log is the same, with all that it says of itself. Most
+of that is asked for only after a second accident: whether the log may lack what was committed, is to fetch a state, or
+counts for nobody."""
 
 from __future__ import annotations
 

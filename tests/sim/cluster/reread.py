@@ -72,7 +72,7 @@ def meta(live: MetaMachine) -> Iterator[str]:
 
 
 def removed(jetstream: JetStream) -> Iterator[str]:
-    """How what a server knows of its removed replicas differs from its store."""
+    """Yields how removed replicas in a server's memory differ from those in its store."""
     live = jetstream.local.orphans
     kv, raft = attrgetter("_kv", "_raft")(live)
     again = Orphans(Glass(kv), raft, jetstream.runtime.log)  # type: ignore[arg-type]

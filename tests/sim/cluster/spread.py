@@ -1,6 +1,6 @@
-"""What a server waits for until others have heard whom it sends messages to, at the moment at which it goes on: all of
-them have. A client that publishes through a server that has not is told that nobody is there, in a moment that is as
-short as the links are fast."""
+"""The judge of interest: a server that waits until others have heard what it wants goes on once all of them have. A
+client that publishes through one that has not is told that nobody is there, in a moment that is as short as the links
+are fast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Spread:
         self._deployment = deployment
 
     def told(self, mesh: MeshCore) -> tuple[set[Interest], list[Any]]:
-        """What the server has told, and over which links."""
+        """Returns what the server has told, and the links over which it has."""
         machine = self._machine(mesh)
         return (set() if machine is None else _interests(machine)), list(mesh.links.values())
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from testkit.sim.deployment import Deployment
-from testkit.sim.session import Session
 from tests.sim.cluster.decisions import watched
 
 pytestmark = pytest.mark.sim
 
 
-async def _scaled(deployment: Deployment) -> None:
-    session = Session("admin", deployment.addresses())
-    await session.connect()
-    config = {"name": "S", "subjects": ["s"], "num_replicas": 1}
-    await session.api("STREAM.CREATE.S", config)
-    await session.api("STREAM.UPDATE.S", config | {"num_replicas": 3})
-    await session.close()
-
-
-def test_a_decision_is_made_for_the_servers_that_a_stream_has(deployment: Deployment) -> None:
+def test_a_decision_is_made_for_the_servers_that_a_stream_has(
+    deployment: Deployment, scale: Callable[[], None]
+) -> None:
     with watched(deployment) as decisions:
-        deployment.run_until_done(deployment.spawn(deployment.client("me"), _scaled(deployment)), 30.0)
+        scale()
         deployment.run(2.0)
     assert decisions.looked == 3, "on three servers"
     assert not deployment.failures

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from testkit.sim.deployment import Deployment
-from testkit.sim.session import Session
 from tests.sim.cluster.installs import Installs, watched
 from tests.sim.cluster.invariants import Replica, replicas
 
 pytestmark = pytest.mark.sim
 
 
-async def _scaled(deployment: Deployment) -> None:
-    session = Session("admin", deployment.addresses())
-    await session.connect()
-    config = {"name": "S", "subjects": ["s"], "num_replicas": 1}
-    await session.api("STREAM.CREATE.S", config)
-    await session.api("STREAM.UPDATE.S", config | {"num_replicas": 3})
-    await session.close()
-
-
 @pytest.fixture
-def changed(deployment: Deployment) -> tuple[Replica, Replica]:
+def changed(deployment: Deployment, scale: Callable[[], None]) -> tuple[Replica, Replica]:
     """Two replicas of a stream whose members have changed."""
-    deployment.run_until_done(deployment.spawn(deployment.client("me"), _scaled(deployment)), 30.0)
+    scale()
     deployment.run(5.0)
     found = [one for one in replicas(deployment) if one.stream is not None]
     one = max(found, key=lambda replica: len(replica.group.log.configs))

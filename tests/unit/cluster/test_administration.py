@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from jetcluster.errors import ApiError
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
+from jetcluster.raft.api import NotLeaderError
 from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from testkit.sim.shared import virtual_time
 from tests.unit.cluster.consumers import Puller, consumer, owned_by, owner
@@ -214,7 +216,7 @@ async def test_refusals_say_the_numbers() -> None:
     ("first", "second", "code"), [(0.0, 0.0, 10041), (0.0, 0.2, 10041), (0.2, 0.0, 10005), (0.8, 0.0, 10005)]
 )
 async def test_no_stream_is_placed_on_a_server_while_it_is_removed(first: float, second: float, code: int) -> None:
-    """What is decided takes 0.6 s, and a request asks first whether its leader still leads, for as long."""
+    """A decision takes 0.6 s, and a request asks first whether its leader still leads, for as long."""
     async with Cluster("ABCD", tags={"D": "spare"}) as cluster:
         await ask(cluster["A"], "meta_stepdown", placement={"preferred": "B"})
         await cluster.until(partial(_leads, cluster["B"]), what="it leads")
@@ -238,6 +240,20 @@ async def test_no_stream_is_placed_on_a_server_while_it_is_removed(first: float,
         assert refused == [code]
         machine = leader.js.meta.machine
         assert (spare.me in machine.removed) != bool(machine.assigned_to(spare.me))
+
+
+@virtual_time
+async def test_a_leader_that_is_deposed_while_it_removes_a_server_leaves_that_to_the_next_one() -> None:
+    """It would wait for places that it never learns of, and say that it takes too long."""
+    async with Cluster() as cluster:
+        await asyncio.sleep(1.0)
+        leader = cluster.meta_leader()
+        assert leader is not None and leader.js.meta.group is not None
+        cluster.isolate(leader.name)
+        leader.js.meta.group.propose(b"{}")
+        waiting = attrgetter("administration._places_given")(leader.js)(leader.js.meta.group)
+        with pytest.raises(NotLeaderError):
+            await waiting
 
 
 @virtual_time

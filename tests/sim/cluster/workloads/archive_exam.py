@@ -209,7 +209,7 @@ class ArchiveExam(RestoringExam):
         await self.until(f"{name} leads", leads, 10.0)
 
     def _meta(self, role: Role) -> list[invariants.Replica]:
-        """Of the group that has the cluster's streams, those that vote and have this role."""
+        """Returns the voters of the meta group that have this role."""
         found = [one for one in invariants.replicas(self.deployment) if one.stream is None]
         found = [one for one in found if one.machine.name in self.members and one.group.role is role]
         return [one for one in found if one.group.me in one.group.log.config.voters]

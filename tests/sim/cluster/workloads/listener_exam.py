@@ -13,7 +13,7 @@ from tests.sim.cluster.workload import Delivered
 STREAM: Final = "LISTENED"
 MESSAGES: Final = 50
 BYTES: Final = 60_000
-"""Of each message: together they are more than the first window of flow control."""
+"""Size of each message: together they are more than the first window of flow control."""
 SECOND: Final = 1_000_000_000
 STILL: Final = 2.0
 """Seconds after which nothing more comes to who confirms nothing."""

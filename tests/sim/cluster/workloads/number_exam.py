@@ -51,7 +51,7 @@ class NumberExam(Exam):
         await self._history(session, [], max_msgs=MOST)
 
     async def _purged(self, session: Session) -> None:
-        """What is purged counts as delivered, until a reset."""
+        """Purged messages count as delivered, until a reset."""
         await self._begin(session, [])
         for step in (self._store, self._take, self._purge_all, self._reset_back, self._store, self._take, self._ack):
             await step(session)
