@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import http.client
 import json
 import signal
 import socket
@@ -10,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,16 +29,17 @@ class ClusterError(JetclusterError):
     """A node did not start; the text names it and has the end of its log."""
 
 
-def free_ports(count: int) -> list[int]:
-    """Returns distinct ports that were free at the time of the call."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind((HOST, 0))
-        return [int(sock.getsockname()[1]) for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
+def held_ports(count: int) -> list[socket.socket]:
+    """Returns sockets that hold a free port each until they are closed: bound with SO_REUSEADDR and not listening, so
+    that whoever asks for this very port with the same option gets it, as servers do, and the kernel gives it to nobody
+    who asks for a free one, nor to a connection that goes out."""
+    held = []
+    for _ in range(count):
+        one = socket.socket()
+        held.append(one)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind((HOST, 0))
+    return held
 
 
 def die_with_parent() -> None:
@@ -75,12 +76,13 @@ class LocalNode:
         return self.process is not None and self.process.poll() is None
 
     def fetch(self, path: str, timeout: float = 0.5) -> dict[str, Any] | None:
-        """Returns a monitoring page, None without an answer or for an error status, such as 503 of healthz."""
+        """Returns a monitoring page, None without an answer, for one that is no page, or for an error status, such as
+        503 of healthz."""
         try:
             with urllib.request.urlopen(f"{self.monitor_url}{path}", timeout=timeout) as response:  # noqa: S310
                 found: dict[str, Any] = json.load(response)
                 return found
-        except (OSError, ValueError, urllib.error.HTTPError):
+        except (OSError, ValueError, http.client.HTTPException):
             return None
 
     def log_tail(self, lines: int = 8) -> str:
@@ -98,7 +100,10 @@ class LocalCluster:
         self, count: int, root: Path, first_port: int = 0, name: str = "local", config: Path | None = None
     ) -> None:
         self._config = config
-        ports = free_ports(3 * count)
+        # Held to the end: between the choice of a port and the moment its node listens, or while the node is down,
+        # another program's server took it, and was then asked for our node's health.
+        self._held = held_ports(3 * count)
+        ports = [int(one.getsockname()[1]) for one in self._held]
         clients = [first_port + i for i in range(count)] if first_port else ports[:count]
         self.name = name
         self.nodes = [
@@ -159,7 +164,8 @@ class LocalCluster:
                 stop.wait(0.05)
 
     def stop(self, timeout: float = STOP_SECONDS) -> list[str]:
-        """Sends SIGTERM to all nodes, then SIGKILL to those that do not end. Returns the names of the killed."""
+        """Sends SIGTERM to all nodes, then SIGKILL to those that do not end; gives the ports back. Returns the names
+        of the killed."""
         running = [node for node in self.nodes if node.is_running]
         for node in running:
             assert node.process is not None
@@ -174,6 +180,8 @@ class LocalCluster:
                 node.process.kill()
                 node.process.wait()
                 killed.append(node.name)
+        for one in self._held:
+            one.close()
         return killed
 
 

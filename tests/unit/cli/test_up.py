@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -20,7 +21,7 @@ from rich.console import Console
 
 import jetcluster
 from jetcluster.cli import up
-from jetcluster.cli.local_cluster import HOST, ClusterError, LocalCluster, check_ports_free, free_ports
+from jetcluster.cli.local_cluster import HOST, ClusterError, LocalCluster, LocalNode, check_ports_free, held_ports
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(jetcluster.__file__).parents[1])}
 
@@ -34,13 +35,54 @@ def test_every_node_gets_its_own_ports_and_knows_all_routes(tmp_path: Path) -> N
     assert words[words.index("-n") + 1] == "n2"
     assert words[words.index("--cluster") + 1] == f"nats://{HOST}:{cluster.nodes[1].cluster_port}"
     assert words[words.index("--routes") + 1].count("nats://") == 3
-    assert "--cluster" not in LocalCluster(1, tmp_path).command(LocalCluster(1, tmp_path).nodes[0])
+    cluster.stop()
+    alone = LocalCluster(1, tmp_path)
+    assert "--cluster" not in alone.command(alone.nodes[0])
+    alone.stop()
 
 
-def test_free_ports_are_distinct() -> None:
-    ports = free_ports(20)
-    assert len(set(ports)) == 20
-    assert check_ports_free(ports) is None
+def test_nobody_who_asks_for_a_free_port_is_given_one_that_is_held() -> None:
+    held = held_ports(20)
+    ports = [one.getsockname()[1] for one in held]
+    try:
+        assert len(set(ports)) == 20
+        assert check_ports_free(ports) is None  # a node can have it, which asks for this one
+        others = []
+        for _ in range(2000):
+            with socket.socket() as other:
+                other.bind((HOST, 0))
+                others.append(other.getsockname()[1])
+        assert not set(others) & set(ports)
+        with socket.create_server((HOST, ports[0])) as node, socket.create_connection((HOST, ports[0])):
+            node.accept()[0].close()
+    finally:
+        for one in held:
+            one.close()
+
+
+def test_a_cluster_has_its_ports_until_it_stops(tmp_path: Path) -> None:
+    cluster = LocalCluster(1, tmp_path)
+    with socket.socket() as other:
+        with pytest.raises(OSError, match="in use"):
+            other.bind((HOST, cluster.nodes[0].http_port))
+        cluster.stop()
+        other.bind((HOST, cluster.nodes[0].http_port))
+
+
+def test_who_answers_something_else_than_a_page_is_no_healthy_node(tmp_path: Path) -> None:
+    with socket.create_server((HOST, 0)) as other:
+        node = LocalNode("n1", 1, other.getsockname()[1], 2, tmp_path)
+        answers = threading.Thread(target=lambda: _say(other, b"INFO {}\r\n"))
+        answers.start()
+        assert node.fetch("/healthz") is None
+        answers.join()
+
+
+def _say(listening: socket.socket, answer: bytes) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        connection.sendall(answer)
+        connection.recv(1000)
 
 
 def test_a_port_in_use_is_named_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
