@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from testkit.sim.deployment import Violation
@@ -12,7 +12,7 @@ from testkit.sim.machine import Machine
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster import invariants
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.workload import PASSING, Workload
+from tests.sim.cluster.workload import PASSING, Workload, together
 
 HANGS = 1.25
 """Seconds after which a server whose disk seems to hang says so (`RaftConfig.journal_hangs`)."""
@@ -60,6 +60,13 @@ class Exam(Workload):
     def elects(self) -> None:
         """From here on the part itself changes who leads: whatever goes wrong then counts."""
         self._before.clear()
+
+    async def at_once(self, *parts: Coroutine[Any, Any, None]) -> None:
+        """Raises what the first of them raises, as one part alone does."""
+        try:
+            await together(*parts)
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from several
 
     async def until_all_lead(self) -> None:
         """Returns once no server has a reason to hand over: its wall clock is wrong, or was set right (the last time

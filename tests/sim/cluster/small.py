@@ -71,6 +71,7 @@ LIMITS: Final = (
     Limit("jetcluster.mirror.inflow", "COMMAND_MESSAGES", 4),
     Limit("jetcluster.mirror.inflow", "FLIGHT_BYTES", 2_000),
     Limit("jetcluster.mirror.upstream", "SEARCH_STEP_MESSAGES", 2),
+    Limit("jetcluster.objects.uploads", "SCAN_BYTES", 300),
     Limit("jetcluster.api.restore", "COMMAND_RUNS", 3),
     Limit("jetcluster.replica.leadership", "SUBJECTS_AT_ONCE", 1),
     Limit("jetcluster.replica.leadership", "SUBJECTS_PER_STEP", 1),

@@ -18,17 +18,21 @@ from jetcluster.consumer.state.state import ConsumerState, KeyRows
 from jetcluster.mesh import identity
 from jetcluster.mirror import upstream
 from jetcluster.model import advisory
-from jetcluster.replica.reads.demands import Demands
+from jetcluster.raft.core.election import HandOver
+from jetcluster.raft.core.group import Group
+from jetcluster.replica.reads.demands import Age, Demands
 from jetcluster.replica.reads.membership import Membership
 from jetcluster.stream.apply import counters, restoring, schedules
+from jetcluster.stream.apply.fast_rows import FastRow
 from jetcluster.stream.apply.guard import RetentionGuard
 from jetcluster.stream.apply.jobs import Jobs
+from jetcluster.stream.lead.fast_ingest import FastIngest
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.nemesis import Rage
 from tests.sim.cluster.run import Result, run_seed
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import found
-from tests.sim.cluster.workloads import archive_exam, visitor_exam, wait_exam
+from tests.sim.cluster.workloads import archive_exam, handover_exam, visitor_exam, wait_exam
 
 pytestmark = [pytest.mark.sim, pytest.mark.thorough]
 
@@ -61,6 +65,8 @@ PARTS = {
     "exam-numbers": ("_plain", "_limited", "_filtered", "_purged", "_terminated", "_given_up"),
     "exam-carried": ("_copies", "_republished", "_headers_only", "_scheduled"),
     "exam-listeners": ("_unconfirmed", "_unacknowledged"),
+    "exam-fresh": ("_replicas", "_mirror", "_own"),
+    "exam-handovers": ("_publishes", "_pulls", "_pushes", "_fast", "_uploads"),
 }  # fmt: skip
 
 
@@ -197,3 +203,39 @@ def test_messages_with_fields_of_their_schedule_are_noticed(monkeypatch: pytest.
 def test_a_window_that_stays_full_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FlowControl, "restart", _nothing)
     assert "exam-listeners, unconfirmed" in examined(monkeypatch, "exam-listeners", "_unconfirmed").failure
+
+
+def test_leaders_that_go_without_their_answers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HandOver, "_has_answered", lambda hand_over: True)
+    monkeypatch.setattr(handover_exam, "ROUNDS", 12)
+    assert (
+        "exam-handovers, publishes: stored without an ack"
+        in examined(monkeypatch, "exam-handovers", "_publishes").failure
+    )
+
+
+def test_a_batch_whose_next_leader_knows_no_sequence_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    resume = FastIngest.resume
+
+    def forgetful(ingest: FastIngest, rows: dict[bytes, FastRow], now: int) -> None:
+        for row in rows.values():
+            row.stored = 0
+        resume(ingest, rows, now)
+
+    monkeypatch.setattr(FastIngest, "resume", forgetful)
+    assert "exam-handovers, fast: messages of the batch" in examined(monkeypatch, "exam-handovers", "_fast").failure
+
+
+def test_replicas_that_take_themselves_for_current_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Demands, "_prove", lambda demands, request, go_on: go_on())
+    assert "exam-fresh, replicas: the newest of NOW" in examined(monkeypatch, "exam-fresh", "_replicas").failure
+
+
+def test_a_mirror_that_takes_itself_for_young_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Age, "is_within", lambda age, nanoseconds, began: True)
+    assert "exam-fresh, mirror: the newest of NOWCOPY" in examined(monkeypatch, "exam-fresh", "_mirror").failure
+
+
+def test_a_replica_that_does_not_wait_for_what_its_client_was_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Group, "told_index", property(lambda group: group.applied_index))
+    assert "exam-fresh, own: older than its own" in examined(monkeypatch, "exam-fresh", "_own").failure
