@@ -236,6 +236,6 @@ def test_a_mirror_that_takes_itself_for_young_is_noticed(monkeypatch: pytest.Mon
     assert "exam-fresh, mirror: the newest of NOWCOPY" in examined(monkeypatch, "exam-fresh", "_mirror").failure
 
 
-def test_a_replica_that_does_not_wait_for_what_its_client_was_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_does_not_wait_for_what_was_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Group, "told_index", property(lambda group: group.applied_index))
     assert "exam-fresh, own: older than its own" in examined(monkeypatch, "exam-fresh", "_own").failure
