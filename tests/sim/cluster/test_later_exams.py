@@ -12,10 +12,12 @@ from jetcluster.api.request import Request
 from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.restore_watch import RestoreWatch
 from jetcluster.consumer import info
+from jetcluster.consumer.owner.letters import LetterPublisher
 from jetcluster.consumer.owner.push import FlowControl
 from jetcluster.consumer.state import archived, creation
 from jetcluster.consumer.state.state import ConsumerState, KeyRows
 from jetcluster.mesh import identity
+from jetcluster.mesh.link import TcpLink
 from jetcluster.mirror import upstream
 from jetcluster.model import advisory
 from jetcluster.raft.core.election import HandOver
@@ -65,6 +67,7 @@ PARTS = {
     "exam-numbers": ("_plain", "_limited", "_filtered", "_purged", "_terminated", "_given_up"),
     "exam-carried": ("_copies", "_republished", "_headers_only", "_scheduled"),
     "exam-listeners": ("_unconfirmed", "_unacknowledged"),
+    "exam-deaths": ("_letters", "_links"),
     "exam-fresh": ("_replicas", "_mirror", "_own"),
     "exam-handovers": ("_publishes", "_pulls", "_pushes", "_fast", "_uploads"),
 }  # fmt: skip
@@ -239,3 +242,19 @@ def test_a_mirror_that_takes_itself_for_young_is_noticed(monkeypatch: pytest.Mon
 def test_a_replica_that_does_not_wait_for_what_was_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Group, "told_index", property(lambda group: group.applied_index))
     assert "exam-fresh, own: older than its own" in examined(monkeypatch, "exam-fresh", "_own").failure
+
+
+def test_a_letter_that_is_sent_again_without_a_look_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LetterPublisher, "_take_up", lambda letters, seqs: letters.added(seqs))
+    assert "exam-deaths, letters: messages without one" in examined(monkeypatch, "exam-deaths", "_letters").failure
+
+
+def test_interest_that_changes_while_servers_greet_and_is_not_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = TcpLink._queue_expected
+
+    def lossy(link: TcpLink, frame: bytes) -> None:
+        if link._greeting is None:
+            expected(link, frame)
+
+    monkeypatch.setattr(TcpLink, "_queue_expected", lossy)
+    assert "exam-deaths, links:" in examined(monkeypatch, "exam-deaths", "_links", small=True).failure
