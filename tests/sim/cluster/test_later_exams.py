@@ -17,7 +17,7 @@ from jetcluster.consumer.owner.push import FlowControl
 from jetcluster.consumer.state import archived, creation
 from jetcluster.consumer.state.state import ConsumerState, KeyRows
 from jetcluster.mesh import identity
-from jetcluster.mesh.link import TcpLink
+from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mirror import upstream
 from jetcluster.model import advisory
 from jetcluster.raft.core.election import HandOver
@@ -249,12 +249,12 @@ def test_a_letter_that_is_sent_again_without_a_look_is_noticed(monkeypatch: pyte
     assert "exam-deaths, letters: messages without one" in examined(monkeypatch, "exam-deaths", "_letters").failure
 
 
-def test_interest_that_changes_while_servers_greet_and_is_not_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = TcpLink._queue_expected
+def test_listeners_whose_leave_is_not_told_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = MeshInterest.interest_changed
 
-    def lossy(link: TcpLink, frame: bytes) -> None:
-        if link._greeting is None:
-            expected(link, frame)
+    def deaf(interest: MeshInterest, account: str, subject: bytes, queue: bytes | None, count: int) -> None:
+        if count or not subject.startswith(b"listened."):
+            changed(interest, account, subject, queue, count)
 
-    monkeypatch.setattr(TcpLink, "_queue_expected", lossy)
-    assert "exam-deaths, links:" in examined(monkeypatch, "exam-deaths", "_links", small=True).failure
+    monkeypatch.setattr(MeshInterest, "interest_changed", deaf)
+    assert "exam-deaths, links: exam-deaths: listened." in examined(monkeypatch, "exam-deaths", "_links").failure
