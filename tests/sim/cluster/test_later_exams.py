@@ -16,6 +16,7 @@ from jetcluster.consumer.owner.push import FlowControl
 from jetcluster.consumer.state import archived, creation
 from jetcluster.consumer.state.state import ConsumerState, KeyRows
 from jetcluster.mesh import identity
+from jetcluster.meta import places
 from jetcluster.mirror import upstream
 from jetcluster.model import advisory
 from jetcluster.replica.reads.demands import Demands
@@ -61,6 +62,9 @@ PARTS = {
     "exam-numbers": ("_plain", "_limited", "_filtered", "_purged", "_terminated", "_given_up"),
     "exam-carried": ("_copies", "_republished", "_headers_only", "_scheduled"),
     "exam-listeners": ("_unconfirmed", "_unacknowledged"),
+    "exam-limits": (
+        "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
+    ),
 }  # fmt: skip
 
 
@@ -197,3 +201,14 @@ def test_messages_with_fields_of_their_schedule_are_noticed(monkeypatch: pytest.
 def test_a_window_that_stays_full_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FlowControl, "restart", _nothing)
     assert "exam-listeners, unconfirmed" in examined(monkeypatch, "exam-listeners", "_unconfirmed").failure
+
+
+def test_of_two_limits_of_consumers_the_wider_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creation, "min", max, raising=False)
+    assert "exam-limits, consumers: consumer more" in examined(monkeypatch, "exam-limits", "_consumers").failure
+
+
+@pytest.mark.parametrize("part", ["_bytes", "_updates"])
+def test_an_account_that_counts_one_replica_is_noticed(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    monkeypatch.setattr(places, "reserved", places.claim)
+    assert f"exam-limits, {part[1:]}: c" in examined(monkeypatch, "exam-limits", part).failure
