@@ -184,10 +184,12 @@ def _letters(random: bytes) -> str:
 
 
 def _max_consumers(stream: Assignment, limits: AccountLimits) -> int:
-    """Returns the most consumers that the stream may have, 0 for any number. The account's limit is per stream, as
-    upstream."""
-    bounds = [limit for limit in (stream.config["max_consumers"], limits.max_consumers) if limit > 0]
-    return min(bounds, default=max(limits.default_max_consumers, 0))
+    """Returns the most consumers that the account lets each of its streams have, as upstream, or the default where
+    nobody says a number; 0 for any. The stream's own number is looked at where its newest configuration is: in apply.
+    This server may not know it yet."""
+    if limits.max_consumers > 0:
+        return limits.max_consumers
+    return 0 if stream.config["max_consumers"] > 0 else max(limits.default_max_consumers, 0)
 
 
 async def info(context: ApiContext, request: Request) -> Fields:

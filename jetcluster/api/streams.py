@@ -355,7 +355,7 @@ def meta_limits(limits: AccountLimits, config: Fields) -> dict[str, dict[str, in
 
 def _bounds(limits: AccountLimits) -> dict[str, int]:
     return {
-        "max_streams": limits.max_streams,
+        "max_streams": limits.max_streams or -1,  # 0 is any number, as in nats-server, unlike 0 bytes
         "max_memory": limits.max_memory,
         "max_storage": limits.max_storage,
     }

@@ -18,6 +18,7 @@ from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.cluster.leaving import Leaving
 from jetcluster.cluster.requests import LIST_BYTES, LIST_STEP_BYTES, check_wanted
+from jetcluster.cluster.stream_limits import check_room, check_tier, limits_of
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
@@ -143,7 +144,7 @@ class MetaService:
             candidates, rules = self._candidates(config["storage"]), self._rules()
             why = reasons_of_placement(asked, candidates, names, draining, rules, self._cluster_name)
         elif error.err_code != errors.REPLICAS_NOT_SUPPORTED:
-            why = reasons_of_limit(machine.limit_use(account, config, self._limits(body)), config)
+            why = reasons_of_limit(machine.limit_use(account, config, limits_of(body)), config)
         else:
             why = [f"{config['num_replicas']} replicas are asked for, and this server is in no cluster"]
         self.refusals.note(account, config["name"], str(body.get("request", "")), error, why)
@@ -153,8 +154,10 @@ class MetaService:
         self._check_clustered(config)
         self._check_versions(config)
         self._check_effort(account, config)
-        limits = self._limits(body)
+        limits = limits_of(body)
         existing = self._machine.check_create(account, config, limits)
+        if existing is None:
+            check_room(self._machine, account, config, limits)
         # An equal stream is answered also while no node has room for another one.
         placement = ChosenPeers(existing.peers, existing.leader_hint) if existing else self._place(config)
         with self._placing(placement, config), self._linked(account, config):
@@ -176,14 +179,14 @@ class MetaService:
         self._check_versions(body["config"])
         self._check_effort(body["account"], body["config"])
         keys = ("request", "account", "config")
-        command = {"kind": "stream_update", **{key: body[key] for key in keys}, "limits": self._limits(body)}
+        command = {"kind": "stream_update", **{key: body[key] for key in keys}, "limits": limits_of(body)}
         new = body["config"]
         old = self._machine.assignment(body["account"], new["name"])
         if old is not None and self._goes_elsewhere(old, new):
             # A change of both is refused in apply (10123).
             scaled = new["num_replicas"] != old.replicas
             if new["num_replicas"] > old.replicas:
-                self._check_tier(body)
+                check_tier(self._machine, body)
             command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
             command |= {"from": list(old.peers), "at": self._clock.time_ns()}
         with self._replacing(old, new), self._linked(body["account"], new):
@@ -233,20 +236,6 @@ class MetaService:
             return
         if any(self._level(peer) < RETENTION_GUARD_LEVEL for peer in self._machine.nodes):
             raise invalid_config(f"{retention_guard.FIELD} requires a newer version on each server")
-
-    def _limits(self, body: Body) -> dict[str, int]:
-        """Returns the limits of the stream's tier, or without a tier the account's."""
-        limits: dict[str, int] = body.get("tier") or body["limits"]
-        return limits
-
-    def _check_tier(self, body: Body) -> None:
-        """Raises ApiError 10027 for a stream that is scaled up into a tier that has its most streams, as nats-server.
-        What the tier has no storage for is refused before that: `apply` does so."""
-        tier, account, config = body.get("tier"), body["account"], body["config"]
-        if tier is not None and not self._machine.limit_use(account, config, tier).exceeded:
-            there, _, _ = self._machine.usage(account).get(config["num_replicas"], (0, 0, 0))
-            if 0 <= tier["max_streams"] <= there:
-                raise by_code(errors.MAX_STREAMS)
 
     @staticmethod
     def _goes_elsewhere(old: Assignment, new: Mapping[str, Any]) -> bool:
@@ -354,7 +343,7 @@ class MetaService:
             raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
         config = {**old.config, "num_replicas": len(peers)}
         command: Body = {"kind": "stream_update", "account": old.account, "config": config}
-        command |= {"limits": self._limits(body), "request": body["request"]}
+        command |= {"limits": limits_of(body), "request": body["request"]}
         command |= {"peers": peers, "from": list(old.peers)}
         with self._replacing(old, config):
             return await self._decide({**command, "at": self._clock.time_ns()})

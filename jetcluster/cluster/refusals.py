@@ -93,9 +93,11 @@ def reasons_of_limit(use: LimitUse, config: Mapping[str, Any]) -> list[str]:
     """Returns the arithmetic of an account's or tier's limit on storage."""
     from jetcluster.doctor.words import size  # as in `meta.placement.why_not`
 
-    left = max(use.limit - use.taken, 0)
+    left, asked = max(use.limit - use.taken, 0), int(config["max_bytes"])
     return [
-        f"max_bytes {size(max(int(config['max_bytes']), 0))} and {config['num_replicas']} replicas ask for "
-        f"{size(use.wanted)} of {config['storage']} storage",
+        f"max_bytes {size(asked)} and {config['num_replicas']} replicas ask for {size(use.wanted)} of "
+        f"{config['storage']} storage"
+        if asked > 0
+        else f"without max_bytes a stream needs room for a byte of {config['storage']} storage for each replica",
         f"the limit is {size(use.limit)}, streams have reserved {size(use.taken)}, {size(left)} are left",
     ]

@@ -180,7 +180,7 @@ def _check_limits(config: Config, limits: AccountLimits) -> None:
         raise by_code(10113)
     if 0 < per_stream < config["max_bytes"]:
         raise by_code(10122)
-    if 0 <= limits.max_consumers < config["max_consumers"]:
+    if 0 < limits.max_consumers < config["max_consumers"]:
         raise by_code(10026)
 
 

@@ -18,6 +18,7 @@ from jetcluster.consumer.state import archived, creation
 from jetcluster.consumer.state.state import ConsumerState, KeyRows
 from jetcluster.mesh import identity
 from jetcluster.mesh.interest import MeshInterest
+from jetcluster.meta import places
 from jetcluster.mirror import upstream
 from jetcluster.model import advisory
 from jetcluster.raft.core.election import HandOver
@@ -70,6 +71,9 @@ PARTS = {
     "exam-deaths": ("_letters", "_links"),
     "exam-fresh": ("_replicas", "_mirror", "_own"),
     "exam-handovers": ("_publishes", "_pulls", "_pushes", "_fast", "_uploads"),
+    "exam-limits": (
+        "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
+    ),
 }  # fmt: skip
 
 
@@ -258,3 +262,14 @@ def test_listeners_whose_leave_is_not_told_are_noticed(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(MeshInterest, "interest_changed", deaf)
     assert "exam-deaths, links: exam-deaths: listened." in examined(monkeypatch, "exam-deaths", "_links").failure
+
+
+def test_of_two_limits_of_consumers_the_wider_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creation, "min", max, raising=False)
+    assert "exam-limits, consumers: consumer more" in examined(monkeypatch, "exam-limits", "_consumers").failure
+
+
+@pytest.mark.parametrize("part", ["_bytes", "_updates"])
+def test_an_account_that_counts_one_replica_is_noticed(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    monkeypatch.setattr(places, "reserved", places.claim)
+    assert f"exam-limits, {part[1:]}: c" in examined(monkeypatch, "exam-limits", part).failure

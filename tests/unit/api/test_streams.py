@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.api.streams import meta_limits
 from jetcluster.errors import by_code
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import AccountLimits
@@ -315,6 +316,12 @@ async def test_creates_at_once_spread_over_the_nodes() -> None:
     client = Client()
     await asyncio.gather(*(client.create(f"S{i}") for i in range(30)))
     assert [client.cluster.machine.replicas_on(peer) for peer in ("n1", "n2", "n3")] == [10, 10, 10]
+
+
+def test_no_number_of_streams_is_any_number() -> None:
+    """As in nats-server; no bytes are none."""
+    found = meta_limits(AccountLimits(max_memory=0, max_storage=0, max_streams=0), {"num_replicas": 1})
+    assert found == {"limits": {"max_streams": -1, "max_memory": 0, "max_storage": 0}}
 
 
 async def test_account_info() -> None:

@@ -381,6 +381,19 @@ async def test_a_stream_is_not_scaled_up_into_a_tier_that_is_full() -> None:
     await leader.service.handle("stream_update", update(1, 0))  # back, whatever that tier has by now
 
 
+async def test_a_stream_without_max_bytes_needs_a_byte_for_each_replica() -> None:
+    leader = Leader()
+    config = StreamConfig(name="ONE", num_replicas=3).normalised().to_wire()
+    body = {"request": "one", "account": "A", "config": config, "limits": {**NO_LIMITS, "max_storage": 2}}
+    with pytest.raises(ApiError) as error:
+        await leader.service.handle("stream_create", body)
+    assert error.value.err_code == 10047
+    body = {**body, "request": "again", "limits": {**NO_LIMITS, "max_storage": 3}}
+    assert (await leader.service.handle("stream_create", body))["created"]
+    body = {**body, "request": "repeated", "limits": {**NO_LIMITS, "max_storage": 0}}
+    assert not (await leader.service.handle("stream_create", body))["created"], "it is there"
+
+
 async def test_a_number_that_nobody_asked_for_is_not_taken_back() -> None:
     """A server was removed and there was no other; then there is one. A member that asks may be of an older version."""
     leader = Leader(4)

@@ -72,6 +72,13 @@ def test_tags_another_cluster_and_servers_of_one_machine() -> None:
             "max_bytes 60 B and 3 replicas ask for 180 B of file storage; the limit is 170 B, streams have reserved "
             "0 B, 170 B are left",
         ),
+        (
+            {"num_replicas": 3, "storage": "memory"},
+            {"max_memory": 0},
+            10028,
+            "without max_bytes a stream needs room for a byte of memory storage for each replica; the limit is 0 B, "
+            "streams have reserved 0 B, 0 B are left",
+        ),
     ],
 )
 async def test_the_client_and_the_operator(fields: dict[str, Any], limits: Any, code: int, why: str) -> None:

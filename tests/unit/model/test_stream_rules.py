@@ -162,6 +162,11 @@ def test_account_limits(limits: AccountLimits, fields: dict[str, Any], err_code:
         assert caught.value.description == "duplicates window can not be larger then server limit of 1m0s"
 
 
+def test_no_number_of_consumers_is_any_number() -> None:
+    """As in nats-server, where 0 in a configuration limits nothing."""
+    check_config(wire(max_consumers=5), AccountLimits(max_consumers=0))
+
+
 UPDATE = "stream configuration update can not "
 
 
