@@ -4,7 +4,7 @@ that moment. The harm takes a second accident, of all servers, before the next f
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ class Flushes:
         for replica in replicas(self._deployment):
             jetstream = jetstream_of(replica.machine)
             log = replica.group.log
-            if not log.durable or replica.group.stopped or not _settled(replica, jetstream):
+            if not log.durable or replica.group.stopped or not settled(replica, jetstream):
                 continue
             if replica.machine.disk_troubled(full=False):  # a full disk takes nothing of what it has
                 continue
@@ -58,7 +58,7 @@ class Flushes:
                 yield f"{replica.where}: {text}"
 
 
-def _settled(replica: Replica, jetstream: JetStream) -> bool:
+def settled(replica: Replica, jetstream: JetStream) -> bool:
     """Its state is its own, not one that is on its way here."""
     stream = replica.stream
     if stream is None:
@@ -72,25 +72,37 @@ def _flushed(replica: Replica, jetstream: JetStream) -> int | None:
     """The index of the state on disk; None where it is none of a data store."""
     if replica.stream is None:
         kv: Any = jetstream.services.commits.kv
-        found = _pair(kv, STATE_KEY)
+        found = on_disk(kv, STATE_KEY)
         if found is None:
             return 0
         machine = MetaMachine()
         machine.restore(found[_TERM.size :])
         return machine.applied_index
     kv = replica.stream.commits.kv
-    if not isinstance(kv, RocksKv):
-        return None
-    found = _pair(kv, keys.stream_prefix(keys.STATE, replica.gid))
+    return applied(kv, _flushed_of(kv), replica.gid) if isinstance(kv, RocksKv) else None
+
+
+def applied(kv: RocksKv, pairs: Mapping[bytes, bytes], gid: int) -> int:
+    """The index of the state of a stream among the pairs of its data store; 0 for none."""
+    found = pair(kv, pairs, keys.stream_prefix(keys.STATE, gid))
     state = None if found is None else decode_state(found)[1]
     return 0 if state is None else int(_APPLIED.unpack_from(state)[1])
 
 
-def _pair(kv: Any, key: bytes) -> bytes | None:
+def on_disk(kv: RocksKv, key: bytes) -> bytes | None:
     """The pair under a key that a loss of power would leave."""
-    flushed: dict[bytes, bytes] = attrgetter("_db.store.flushed")(kv)
-    seal = getattr(kv, "_seal", None)
+    return pair(kv, _flushed_of(kv), key)
+
+
+def _flushed_of(kv: RocksKv) -> Mapping[bytes, bytes]:
+    flushed: Mapping[bytes, bytes] = attrgetter("_db.store.flushed")(kv)
+    return flushed
+
+
+def pair(kv: RocksKv, pairs: Mapping[bytes, bytes], key: bytes) -> bytes | None:
+    """One of the pairs of a data store, which may be encrypted."""
+    seal: Any = getattr(kv, "_seal", None)
     if seal is None:
-        return flushed.get(key)
-    value = flushed.get(seal.key(key))
+        return pairs.get(key)
+    value = pairs.get(seal.key(key))
     return None if value is None else bytes(seal.opened(seal.key(key), value))

@@ -16,6 +16,7 @@ from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.recovery import Recovered, RecoveredGroup
 from jetcluster.raft.membership import Config
 from testkit.sim.deployment import Deployment
+from testkit.sim.machine import JOURNAL
 
 SAME = (
     "term", "voted_for", "base_index", "base_term", "last_index", "durable", "fetching", "relaxed", "kept", "damaged",
@@ -39,14 +40,21 @@ class Recoveries:
         before, self._before[files] = self._before.get(files), journal
         if before is None or found.damage or before.failed is not None:
             return
+        if not any(
+            one.disk.files is files and one.disk_troubled(JOURNAL) for one in self._deployment.machines.values()
+        ):
+            for gid in [gid for gid, log in before.groups.items() if log.durable_gseq and gid not in found.groups]:
+                self._broken(files, gid, "nothing of it is left when its journal is read again")
         for gid, group in found.groups.items():
             log = before.groups.get(gid)
-            if log is None or log.gseq != group.gseq or group.harmed:
-                continue  # its newest records were not written, or it has left
+            if log is None or log.gseq != group.gseq or group.harmed or (group.damaged and not log.damaged):
+                continue  # its newest records were not written, or it has left, or that some are missing was noticed
             self.looked += 1
             for what in different(log, group):
-                now = self._deployment.scheduler.now
-                self._deployment.failed(f"at {now:.3f}: {self._name(files)}, group {gid}: {what}")
+                self._broken(files, gid, what)
+
+    def _broken(self, files: object, gid: int, what: str) -> None:
+        self._deployment.failed(f"at {self._deployment.scheduler.now:.3f}: {self._name(files)}, group {gid}: {what}")
 
     def _name(self, files: object) -> str:
         names = [name for name, machine in self._deployment.machines.items() if machine.disk.files is files]

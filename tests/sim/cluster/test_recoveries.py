@@ -74,3 +74,19 @@ def test_a_log_that_has_changed_is_noticed(
     deployment.run(3.0)
     assert noticed in deployment.failures[0]
     deployment.failures.clear()
+
+
+def test_a_group_of_which_nothing_is_left_is_noticed(deployment: Deployment, recoveries: Recoveries) -> None:
+    machine = deployment.machines["n2"]
+    before = jetstream_of(machine).network.raft.journal
+    machine.kill()
+    before.groups[99] = _log_of_nobody(before)
+    machine.start()
+    deployment.run(3.0)
+    assert "group 99: nothing of it is left when its journal is read again" in deployment.failures[0]
+    deployment.failures.clear()
+
+
+def _log_of_nobody(journal: Any) -> Any:
+    log = journal.groups[max(journal.groups)]
+    return type("Log", (), {"durable_gseq": log.durable_gseq})()

@@ -7,14 +7,20 @@ from contextlib import ExitStack, contextmanager
 
 from testkit.sim.deployment import Deployment
 from tests.sim.cluster import (
+    awaited,
     decisions,
+    disk_order,
+    half_states,
     installs,
     link_acks,
+    member_quorums,
     owner_turns,
     proofs,
     read_rounds,
     recoveries,
     repeats,
+    returns,
+    segments,
     spread,
     wanted,
 )
@@ -35,6 +41,12 @@ def watched(deployment: Deployment) -> Iterator[None]:
             decisions,
             recoveries,
             spread,
+            segments,
+            awaited,
+            returns,
+            member_quorums,
+            disk_order,
+            half_states,
         ):
             stack.enter_context(judge.watched(deployment))
         yield

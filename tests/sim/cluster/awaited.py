@@ -1,0 +1,44 @@
+"""What a leader awaits of a follower, at the moment at which it goes on from one probe to all the rest: the answer to
+what it has sent, or none where the follower has everything. A leader that awaits nothing, and has sent what did not
+arrive, sends that once more only when there is more to send; at the next look of `invariants.py` it mostly has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from operator import attrgetter
+
+from jetcluster.raft.core.peer_progress import FlowState, PeerProgress
+from testkit.sim.deployment import Deployment
+
+
+class Awaited:
+    """It tells `deployment.failed` of entries whose answer nobody awaits."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.looked = 0
+        self._deployment = deployment
+
+    def goes_on(self, flow: PeerProgress) -> None:
+        self.looked += 1
+        known = flow.out or flow.next == flow.match + 1 or flow.state != FlowState.REPLICATE
+        if not known:
+            what = f"{flow.next - 1} was sent to {flow.peer}, which has {flow.match}, and no answer is awaited"
+            self._deployment.failed(f"at {self._deployment.scheduler.now:.3f}: a leader goes on: {what}")
+
+
+@contextmanager
+def watched(deployment: Deployment) -> Iterator[Awaited]:
+    """All followers are looked at meanwhile, once the turn in which each is gone on with is over."""
+    awaited = Awaited(deployment)
+    usual: Callable[..., None] = attrgetter("_replicate")(PeerProgress)
+
+    def replicate(self: PeerProgress) -> None:
+        usual(self)
+        deployment.scheduler.after(0.0, lambda: awaited.goes_on(self))
+
+    setattr(PeerProgress, "_replicate", replicate)  # noqa: B010 - as the watches of `proofs.py`
+    try:
+        yield awaited
+    finally:
+        setattr(PeerProgress, "_replicate", usual)  # noqa: B010
