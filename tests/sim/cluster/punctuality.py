@@ -13,7 +13,7 @@ from testkit.sim.deployment import Deployment
 from testkit.sim.machine import UPTIME
 from testkit.twins.storage.sim_disk import TAIL
 from tests.sim.cluster.availability import Majorities
-from tests.sim.cluster.invariants import replicas
+from tests.sim.cluster.invariants import jetstream_of, replicas
 
 EVERY = 0.1
 """Seconds between two looks."""
@@ -68,12 +68,19 @@ class Punctuality:
             for one in replicas(self._deployment)
             if one.cluster == self._cluster and one.stream is not None and one.stream.assignment.name == self._stream
         ]
-        well = self._majorities.well()
+        well = self._well()
         leaders = [one for one in found if one.group.role is Role.LEADER]
         if not leaders or not self._majorities.has_one(found, well):
             return False
         newest = max(leaders, key=lambda one: int(one.group.term))
         return newest.machine.name in well and bool(newest.stream.leading)
+
+    def _well(self) -> set[str]:
+        """Names of servers that are well and say so: one whose disk has room again looks for that every second or two,
+        and commits nothing before. How long that may last is judged by `Availability`."""
+        machines = self._deployment.machines
+        known = {name: jetstream_of(machines[name]) for name in self._majorities.well()}
+        return {name for name, one in known.items() if one is None or one.network.raft.health.well}
 
     @property
     def early(self) -> float:

@@ -50,6 +50,25 @@ def test_who_cannot_be_led_is_late_until_it_is(deployment: Deployment) -> None:
     assert punctuality.latest(now) < now + 1.1 * SLACK, "it is led again"
 
 
+def test_disks_that_have_room_again_excuse_until_their_servers_have_looked(deployment: Deployment) -> None:
+    punctuality = begun(deployment)
+    machines = [deployment.machines[name] for name in ("n1", "n2")]
+    for machine in machines:
+        machine.disk.ballast = machine.disk.free
+    deployment.run(4.0)
+    due = deployment.scheduler.now
+    deployment.run(2.0)
+    for machine in machines:
+        machine.disk.ballast = 0
+    room = looked = deployment.scheduler.now
+    while not all(jetstream_of(machine).network.raft.health.well for machine in machines):
+        deployment.run(EVERY)
+        looked = deployment.scheduler.now
+    deployment.run(5.0)
+    assert room + 5 * EVERY < looked < room + 3.0
+    assert looked + SLACK - 2 * EVERY < punctuality.latest(due) < looked + 1.1 * SLACK + 2 * EVERY
+
+
 def test_a_leader_that_does_not_know_which_streams_there_are_excuses_too(deployment: Deployment) -> None:
     punctuality = begun(deployment)
     leader = next(one for one in replicas(deployment) if one.stream is not None and one.stream.leading)
