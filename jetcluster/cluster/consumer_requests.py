@@ -41,7 +41,7 @@ from jetcluster.records import NamedTuple
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream.log import commands
-from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, ORDER_PER_KEY_LEVEL
+from jetcluster.stream.log.levels import DEAD_LETTER_LEVEL, NEWEST_RESET_LEVEL, ORDER_PER_KEY_LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.consumer.state.rules import ConsumerRules
@@ -328,6 +328,8 @@ class ConsumerRequests:
         fields = {"name": body["name"], "seq": int(body.get("seq") or 0), "done": bool(body.get("done"))}
         if not 0 <= fields["seq"] <= FARTHEST_SEQ:
             raise by_code(INVALID_RESET, err="no such sequence")
+        if replica.level >= NEWEST_RESET_LEVEL:
+            fields["newest"] = True
         start = await self._once(replica, commands.CONSUMER_RESET, fields, body)
         state = _state(replica, str(body["name"]))
         live = await self._live(replica, [state])

@@ -122,9 +122,13 @@ class Consumer:
             start = min((one.seq for one in self.stream.messages.values() if time_of(one) >= since), default=end)
             return start if self.stream.rules.starts_exact else self._moved_on(start)
         if policy == "last_per_subject":
-            self.lasts = sorted({one.subject: one.seq for one in wanted}.values())
+            self.lasts = self._newest()
             return self.lasts[0] if self.lasts else end
         return first
+
+    def _newest(self) -> list[int]:
+        """The last messages of their subjects, as of now."""
+        return sorted({one.subject: one.seq for one in self.stream.messages.values() if self.wants(one)}.values())
 
     def wants(self, message: Message) -> bool:
         return any(matches(one, message.subject) for one in self._filters() or [">"])
@@ -381,7 +385,8 @@ class Consumer:
         self.pending.clear()
         self.counts.clear()
         self.again.clear()
-        self.lasts = []
+        if self.config["deliver_policy"] == "last_per_subject":
+            self.lasts = [seq for seq in self._newest() if seq >= self.next_seq]
         self.marks.add(0)
         told = self.info()
         if self.target:  # it may have begun to deliver

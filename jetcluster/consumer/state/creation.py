@@ -166,12 +166,16 @@ def start(rules: ConsumerRules, stream: StreamRules, store: BlockStore) -> tuple
         seq = last + 1
     elif policy == "last":
         seq = store.queries.last_of_any(rules.filters) or first
-    elif policy == "last_per_subject" and stream.max_msgs_per_subject != 1:
+    elif policy == "last_per_subject" and (upto := last_per_subject_upto(stream, store)):
         seq = min(store.last_seqs_any(rules.filters), default=last)
-        upto = last
     else:
         seq = first
     return max(min(seq, last + 1), first), upto
+
+
+def last_per_subject_upto(stream: StreamRules, store: BlockStore) -> int:
+    """Return the last sequence; 0 where each message is the last of its subject."""
+    return 0 if stream.max_msgs_per_subject == 1 else store.last_seq
 
 
 def check_reset(rules: ConsumerRules, seq: int, store: BlockStore) -> ApiError | None:

@@ -272,7 +272,8 @@ class ConsumerTable:
             if kind == commands.CONSUMER_PAUSE:
                 return self._pause(ts, str(fields["name"]), _number(fields["pause_until"]))
             if kind == commands.CONSUMER_RESET:
-                return self._reset(str(fields["name"]), _number(fields["seq"]), bool(fields.get("done")), sift)
+                done, newest = bool(fields.get("done")), bool(fields.get("newest"))
+                return self._reset(str(fields["name"]), _number(fields["seq"]), done, newest, sift)
             moves = [(_number(cid), _number(epoch), str(to)) for cid, epoch, to in fields["moves"]]
         except (KeyError, TypeError, ValueError) as error:
             raise CommandError(f"consumer command {kind}: {error!r}") from error
@@ -456,8 +457,9 @@ class ConsumerTable:
         self.observer.paused(state)
         return 1
 
-    def _reset(self, name: str, seq: int, done: bool, sift: Sift) -> int | ApiError:
-        """Restart at `seq`, or at the ack floor for 0. `done`: delivered messages below it count as acked."""
+    def _reset(self, name: str, seq: int, done: bool, newest: bool, sift: Sift) -> int | ApiError:
+        """Restart at `seq`, or at the ack floor for 0. `done`: delivered messages below it count as acked. `newest`:
+        last_per_subject means what is the last of its subject by now, as for a new consumer."""
         state = self.by_name.get(name)
         if state is None:
             return _NOT_FOUND
@@ -472,6 +474,9 @@ class ConsumerTable:
         wanted = state.lowest_wanted()
         letters = list(state.letters.by_seq)
         state.restart(start)
+        if newest and state.rules.deliver_policy == "last_per_subject":
+            assert self._rules is not None
+            state.last_per_subject_upto = creation.last_per_subject_upto(self._rules, self._store)
         state.check()
         self._dirty[state.cid] = state
         self._retention.settled(state, acked)

@@ -31,6 +31,9 @@ remove what a message rolls up at once."""
 BATCH_ROLLUP_LEVEL: Final = 8
 """The same of BATCH_COMMITs and FAST_PUBLISHes with that flag, and of RESTOREs with the flag COUNTED: without that a
 restored counter that has no sources any more forgets what it has counted of them."""
+NEWEST_RESET_LEVEL: Final = 8
+"""Lowest level of a server that knows CONSUMER_RESETs with `newest`. A leader leaves that out while a member of the
+group is older: a consumer then delivers what was the last of its subject when it was created."""
 MANY_MEMBERS_LEVEL: Final = 2
 """Lowest level of a server that can read a configuration of more than `raft.membership.NARROW_MEMBERS`."""
 

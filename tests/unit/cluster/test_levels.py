@@ -17,12 +17,13 @@ from jetcluster.stream.log.levels import (
     DEAD_LETTER_LEVEL,
     LEVEL,
     MANY_MEMBERS_LEVEL,
+    NEWEST_RESET_LEVEL,
     ORDER_PER_KEY_LEVEL,
     RETENTION_GUARD_LEVEL,
 )
 from testkit.sim.nodes import Cluster
 from testkit.sim.shared import virtual_time
-from tests.unit.cluster.consumers import SECOND, Puller, consumer, filled, host, owned_by, owner, state
+from tests.unit.cluster.consumers import SECOND, Puller, ask, consumer, filled, host, owned_by, owner, state
 
 
 @virtual_time
@@ -83,6 +84,23 @@ async def test_order_per_key_waits_until_the_last_replica_is_upgraded() -> None:
         await cluster.until(lambda: all(n.raft.levels.told(old.me) == ORDER_PER_KEY_LEVEL for n in others))
         await consumer(cluster["A"], "c", **one)
         await cluster.until(lambda: sum(len(puller.got) for puller in pullers.values()) == 1, 5, "it goes on")
+        await cluster.equal("S")
+
+
+@virtual_time
+async def test_a_reset_knows_of_newer_messages_once_the_last_replica_is_upgraded() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 3)
+        old = cluster.followers("S")[0]
+        others = [node for node in cluster if node is not old]
+        old.raft.levels.own = NEWEST_RESET_LEVEL - 1
+        await cluster.until(lambda: all(n.raft.levels.told(old.me) == old.raft.levels.own for n in others))
+        await consumer(cluster["A"], "c", deliver_policy="last_per_subject")
+        await cluster.leader("S").publish(b"s", b"newer")
+        assert (await ask(cluster["A"], "S", "consumer_reset", name="c", seq=0))["info"]["num_pending"] == 2
+        old.raft.levels.own = NEWEST_RESET_LEVEL
+        await cluster.until(lambda: all(n.raft.levels.told(old.me) == NEWEST_RESET_LEVEL for n in others))
+        assert (await ask(cluster["A"], "S", "consumer_reset", name="c", seq=0))["info"]["num_pending"] == 1
         await cluster.equal("S")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.consumer import info
 from jetcluster.consumer.state import turn
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState
@@ -191,6 +192,22 @@ def test_reset(n: Node) -> None:
     assert reset(n, 2**64).err_code == 10204
     assert reset(n, 1, "none").err_code == 10014
     assert reset(n, 1) == 1
+
+
+@pytest.mark.parametrize("newest", [True, False])
+def test_a_reset_delivers_the_last_of_each_subject_as_of_now(n: Node, newest: bool) -> None:
+    """`newest` is left out while an older server is a member, to which the last ones are those of the creation."""
+    n.publish(b"a", b"b", b"a")
+    n.create(deliver_policy="last_per_subject", filter_subject=">")
+    n.deliver(2, 3)
+    n.publish(b"a", b"b", b"b")
+    fields = {"name": "C", "seq": 0} | ({"newest": True} if newest else {})
+    assert n.extended(commands.CONSUMER_RESET, fields) == 2
+    upto = 6 if newest else 3
+    assert n.state().last_per_subject_upto == upto
+    assert info.num_pending(n.state(), n.store) == (2 if newest else 5)
+    n.restart()
+    assert n.state().last_per_subject_upto == upto
 
 
 def test_a_reset_to_the_floor_after_a_purge(n: Node) -> None:
