@@ -65,8 +65,9 @@ async def update(context: ApiContext, request: Request) -> Fields:
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
     check_republish(request, config, known.config)
-    stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
+    known = await _updatable(context, request, known, config)
     before = await _standing(context, request, known)
+    known = _newest(known, before)
     await _check_consumers(context, known, config)
     moves = config.get("placement") != known.config.get("placement")
     if context.cluster.clustered and (moves or config["num_replicas"] != known.replicas):
@@ -79,6 +80,17 @@ async def update(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         fields.pop("cluster", None)
     return fields
+
+
+async def _updatable(context: ApiContext, request: Request, known: Assignment, config: Fields) -> Assignment:
+    """Raises ApiError for what the stream, as it is now, cannot become: apply decides, and this is for the reason only.
+    This node may not have an update yet that another node answered, so the meta leader is asked before it refuses."""
+    try:
+        stream_rules.merge_update(known.config, config)
+    except ApiError:
+        known = await _lookup(context, request)
+        stream_rules.merge_update(known.config, config)
+    return known
 
 
 async def _check_consumers(context: ApiContext, known: Assignment, config: Fields) -> None:

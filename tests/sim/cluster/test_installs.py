@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,21 @@ def test_members_of_later_are_noticed(deployment: Deployment, changed: tuple[Rep
     assert not deployment.failures
     installs.members(other.machine, other.group.log, at - 1, config)
     assert f"its state of {at - 1} comes with the members of {at}" in deployment.failures[0]
+
+
+def test_who_came_later_knows_nothing_of_the_members_of_before(
+    deployment: Deployment, changed: tuple[Replica, Replica]
+) -> None:
+    one, other = changed
+    at, config = one.group.log.configs[-1]
+    for replica in replicas(deployment):
+        if replica.stream is not None and replica is not other:
+            told = replace(config, voters=tuple(peer for peer in config.voters if peer != replica.group.me))
+            replica.group.log.configs[:] = [(0, told), (at, config)]
+    installs = Installs(deployment)
+    installs.members(other.machine, other.group.log, at - 1, config)
+    assert installs.looked == 1
+    assert not deployment.failures
 
 
 def test_a_log_that_is_given_up_is_noticed(deployment: Deployment, changed: tuple[Replica, Replica]) -> None:

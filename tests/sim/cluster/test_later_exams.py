@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from jetcluster.api import dispatch, restore, restore_tar
+from jetcluster.api import dispatch, restore, restore_tar, streams
 from jetcluster.api.request import Request
 from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.restore_watch import RestoreWatch
@@ -19,6 +20,7 @@ from jetcluster.consumer.state.state import ConsumerState, KeyRows
 from jetcluster.mesh import identity
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.meta import places
+from jetcluster.meta.machine import MetaMachine
 from jetcluster.mirror import upstream
 from jetcluster.model import advisory
 from jetcluster.raft.core.election import HandOver
@@ -71,6 +73,7 @@ PARTS = {
     "exam-deaths": ("_letters", "_links"),
     "exam-fresh": ("_replicas", "_mirror", "_own"),
     "exam-handovers": ("_publishes", "_pulls", "_pushes", "_fast", "_uploads"),
+    "exam-resizes": ("_updates", "_joins", "_leaves", "_races"),
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
     ),
@@ -273,3 +276,24 @@ def test_of_two_limits_of_consumers_the_wider_one_is_noticed(monkeypatch: pytest
 def test_an_account_that_counts_one_replica_is_noticed(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     monkeypatch.setattr(places, "reserved", places.claim)
     assert f"exam-limits, {part[1:]}: c" in examined(monkeypatch, "exam-limits", part).failure
+
+
+async def _settled(*arguments: Any, moves: bool) -> None:
+    return None
+
+
+def test_a_stream_that_is_sent_elsewhere_on_its_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_check_settled", _settled)
+    assert "exam-resizes, joins: a place: 0, not 10226" in examined(monkeypatch, "exam-resizes", "_joins").failure
+    assert "exam-resizes, leaves: a number" in examined(monkeypatch, "exam-resizes", "_leaves").failure
+
+
+def test_servers_that_are_changed_from_what_they_were_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = MetaMachine.apply
+
+    def apply(machine: MetaMachine, index: int, term: int, raw: bytes) -> Any:
+        command = {key: value for key, value in json.loads(raw).items() if key != "from"}
+        return usual(machine, index, term, json.dumps(command).encode())
+
+    monkeypatch.setattr(MetaMachine, "apply", apply)
+    assert "was decided for" in examined(monkeypatch, "exam-resizes", "_races").failure

@@ -193,6 +193,24 @@ async def test_info_shows_the_leaders_configuration_when_it_is_newer(client: Cli
     assert (await client.ask("STREAM.INFO.S"))["config"]["max_msgs"] == 9
 
 
+async def test_an_update_is_refused_by_the_newest_configuration_alone(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This node has not heard yet of an update that another one has answered."""
+    await client.create("S", subjects=["s"], num_replicas=1)
+    before = client.cluster.machine.assignment("A", "S")
+    config: dict[str, Any] = {"name": "S", "subjects": ["s"], "num_replicas": 1, "placement": {"cluster": "C1"}}
+    there = {"learners": [], "outgoing": [], "voters": [] if before is None else list(before.peers)}
+    client.cluster.answers["members"] = lambda body: there
+    assert "error" not in await client.ask("STREAM.UPDATE.S", config)
+    monkeypatch.setattr(client.cluster, "assignment", lambda account, name: before)
+    client.cluster.answers["members"] = lambda body: {"learners": ["n2"], "outgoing": [], "voters": ["n1"]}
+    assert "error" not in await client.ask("STREAM.UPDATE.S", config | {"description": "no other place"})
+    assert "error" not in await client.ask("STREAM.UPDATE.S", config | {"num_replicas": 3}), "of one thing alone"
+    elsewhere = await client.ask("STREAM.UPDATE.S", {"name": "S", "subjects": ["s"], "num_replicas": 3})
+    assert refused(elsewhere) == (400, 10226), "it may not be sent elsewhere while it is on its way"
+
+
 async def test_a_lagging_node_asks_the_meta_leader_before_it_says_not_found(client: Client) -> None:
     await client.create("S")
     client.cluster.lagging = True
