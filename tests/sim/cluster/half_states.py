@@ -29,9 +29,11 @@ class HalfStates:
         """Counts what was looked at."""
         self._deployment = deployment
 
-    def begins(self, replica: StreamReplica) -> None:
-        """The state of the replica is going to be replaced."""
+    def begins(self, replica: StreamReplica, lives: list[int]) -> None:
+        """The state of the replica is going to be replaced. `lives`: those of its readers before."""
         self.replaced += 1
+        if any(before == now for before, now in zip(lives, lives_of(replica), strict=True)):
+            self._broken(f"{replica.assignment.name} on {_place(replica)} is replaced: batches of before would go on")
         for member in replica.reads.memberships:
             under_way = member.answers.pages.streaming + member.answers.searching
             waiting = sum(len(queue) for queue in member.queues)
@@ -59,6 +61,11 @@ class HalfStates:
         self._deployment.failed(f"at {self._deployment.scheduler.now:.3f}: {what}")
 
 
+def lives_of(replica: StreamReplica) -> list[int]:
+    """By each group of readers, the number by which batches that are under way know that they may go on."""
+    return [attrgetter("_life")(member.answers.pages) for member in replica.reads.memberships]
+
+
 def _values(kv: RocksKv) -> dict[bytes, bytes]:
     values: dict[bytes, bytes] = attrgetter("_db.store.values")(kv)
     return values
@@ -77,8 +84,9 @@ def watched(deployment: Deployment) -> Iterator[HalfStates]:
     copies: Callable[..., bool] = attrgetter("_copy_stream")(data_renewal)
 
     def snapshot_begin(self: StreamReplica) -> Any:
+        lives = lives_of(self)
         taker = begins(self)
-        half.begins(self)
+        half.begins(self, lives)
         return taker
 
     def set_aside(self: Applying, error: Any) -> bool:

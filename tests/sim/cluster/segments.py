@@ -16,6 +16,7 @@ from testkit.sim.deployment import Deployment
 from testkit.sim.rafts import raft_of
 
 if TYPE_CHECKING:
+    from jetcluster.raft.journal.log import GroupLog
     from testkit.sim.machine import Machine
 
 KEPT = 5.0
@@ -35,8 +36,9 @@ class Segments:
         self._full: WeakKeyDictionary[Journal, tuple[int, float]] = WeakKeyDictionary()
         """The oldest segment of a journal that has too many, and since when."""
 
-    def collected(self, retention: Retention, before: int, batch: int) -> None:
-        """The journal has just given up its segments from `before` on, if any; `batch` was its newest one before."""
+    def collected(self, retention: Retention, before: int, batch: int, end: int = 0) -> None:
+        """The journal has just given up its segments from `before` on, if any. `batch` was its newest one before; it
+        might give up those before `end`."""
         journal: Journal = attrgetter("_journal")(retention)
         for segment in range(before, retention.oldest):
             self.looked += 1
@@ -47,6 +49,8 @@ class Segments:
                     self._broken(journal, f"gives up segment {segment}, with the newest state of group {log.gid}")
                 if first is not None and first <= segment:
                     self._broken(journal, f"gives up segment {segment}, with entries of group {log.gid}")
+        if retention.oldest < end and journal.failed is None and not _holders(journal, retention.oldest):
+            self._broken(journal, f"keeps segment {retention.oldest}, of which no group has anything")
         self._count(journal, retention)
 
     def deleted(self, journal: Journal, segment: int) -> None:
@@ -92,8 +96,11 @@ def _excused(journal: Journal, oldest: int, machine: Machine) -> bool:
         return True
     if machine.paused or machine.disk.hung or machine.clock.slowness != machine.usual_slowness:
         return True
-    holders = [log for log in journal.groups.values() if (log.first_segment() or oldest + 1) <= oldest]
-    return any(log.unreadable or log.pin < log.compactable for log in holders)
+    return any(log.unreadable or log.pin < log.compactable for log in _holders(journal, oldest))
+
+
+def _holders(journal: Journal, segment: int) -> list[GroupLog]:
+    return [log for log in journal.groups.values() if (log.first_segment() or segment + 1) <= segment]
 
 
 @contextmanager
@@ -108,12 +115,13 @@ def watched(deployment: Deployment) -> Iterator[Segments]:
 
     def collect(self: Retention) -> None:
         nonlocal collecting
-        before, batch, collecting = self.oldest, attrgetter("_journal.open_seq")(self), True
+        journal, before, collecting = attrgetter("_journal")(self), self.oldest, True
+        batch, end = journal.open_seq, min(journal.restatement.complete, journal.newest_segment)
         try:
             collects(self)
         finally:
             collecting = False
-        segments.collected(self, before, batch)
+        segments.collected(self, before, batch, end)
         while going:
             segments.deleted(*going.pop(0))
 

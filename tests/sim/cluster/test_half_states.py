@@ -11,7 +11,7 @@ import pytest
 from jetcluster.store import keys
 from testkit.sim.deployment import Deployment
 from testkit.sim.session import Session
-from tests.sim.cluster.half_states import HalfStates, watched
+from tests.sim.cluster.half_states import HalfStates, lives_of, watched
 from tests.sim.cluster.invariants import replicas
 
 pytestmark = pytest.mark.sim
@@ -41,11 +41,15 @@ def _stream(deployment: Deployment) -> Any:
 
 def test_a_state_that_is_replaced_is_read_by_nobody(deployment: Deployment, half: HalfStates) -> None:
     stream = _stream(deployment)
+    lives = lives_of(stream)
     assert any(member.joined for member in stream.reads.memberships)
-    half.begins(stream)
-    assert "S on n2 is replaced: 0 reads are under way, 0 wait, and more are taken: True" in deployment.failures.pop()
+    half.begins(stream, lives)
+    going_on, taken = deployment.failures
+    assert "S on n2 is replaced: batches of before would go on" in going_on
+    assert "S on n2 is replaced: 0 reads are under way, 0 wait, and more are taken: True" in taken
+    deployment.failures.clear()
     stream.reads.abort()
-    half.begins(stream)
+    half.begins(stream, lives)
     assert not deployment.failures
 
 

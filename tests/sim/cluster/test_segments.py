@@ -87,6 +87,14 @@ def test_what_was_not_given_up_is_noticed(deployment: Deployment, segments: Segm
     assert "which it has not given up" in deployment.failures[0]
 
 
+def test_one_that_nobody_needs_is_noticed(deployment: Deployment, segments: Segments, journal: Any) -> None:
+    retention = journal.retention
+    retention.oldest, before = 0, retention.oldest
+    segments.collected(retention, 0, journal.synced, before)
+    retention.oldest = before
+    assert "n2 keeps segment 0, of which no group has anything" in deployment.failures[0]
+
+
 def test_too_many_that_stay_are_noticed(deployment: Deployment, segments: Segments, journal: Any) -> None:
     retention, now = journal.retention, deployment.scheduler.now
     journal.segment += 1_000_000  # as if all since had been kept
