@@ -64,7 +64,7 @@ PARTS = {
     "exam-numbers": ("_plain", "_limited", "_filtered", "_purged", "_terminated", "_given_up"),
     "exam-carried": ("_copies", "_republished", "_headers_only", "_scheduled"),
     "exam-listeners": ("_unconfirmed", "_unacknowledged"),
-    "exam-resizes": ("_updates", "_joins", "_leaves", "_races"),
+    "exam-resizes": ("_updates", "_joins", "_leaves", "_races", "_balance"),
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
     ),
