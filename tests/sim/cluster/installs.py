@@ -33,7 +33,7 @@ class Installs:
             if group is None or group.log is log or group.log.base_index > index:
                 continue
             changes = group.log.configs
-            if changes[0][0] == 0 and group.me not in changes[0][1].voters and all(at > index for at, _ in changes[1:]):
+            if group.me not in changes[0][1].voters and all(at > index for at, _ in changes[1:]):
                 continue  # it came later, with what its server was told of the members: that is no entry
             later = [at for at, one in changes[1:] if at > index and one == config]
             if later and all(one != config for at, one in changes if at <= index):

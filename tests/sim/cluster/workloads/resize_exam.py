@@ -8,10 +8,11 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from jetcluster.cluster import load
 from testkit.sim.deployment import Deployment
 from testkit.sim.session import ApiError, Disconnected, NoResponders, Session
 from tests.sim.cluster.exam import Exam
-from tests.sim.cluster.invariants import jetstream_of, newest_meta
+from tests.sim.cluster.invariants import jetstream_of
 from tests.sim.cluster.judges import Exact, Log
 from tests.sim.cluster.replicas import replicas
 from tests.sim.cluster.server_changes import meta_stepdown
@@ -23,6 +24,10 @@ NO_PEERS, MOVES, CHANGES, NOT_ITS, NO_PLACE = 10005, 10124, 10226, 10040, 10075
 SIDES = {1: ("side:left",), 2: ("side:right",), 0: ("side:left", "side:right")}
 """Tags by the number of a server, modulo 3: each side has two of three servers."""
 UPDATES, RACES, MESSAGES = 12, 6, 20
+CROWD = 12
+"""Streams on one server."""
+BALANCED = 60.0
+"""Seconds in which replicas have moved for balance: servers have to be steady for half of them."""
 SETTLED = 60.0
 """Seconds within which a stream is where it should be, as a whole."""
 AGAIN = 30.0
@@ -38,6 +43,7 @@ class ResizeExam(Exam):
     promises = (
         "of updates that follow each other the last one holds: settings, number of replicas, tags of their servers",
         "while a stream changes its servers it takes settings and messages, and is not sent elsewhere",
+        "streams move for balance where their placement permits it, and others stay",
         "of two changes of a stream's servers that are asked for at once, each is carried out as a whole, or refused",
     )
 
@@ -52,7 +58,7 @@ class ResizeExam(Exam):
     async def check(self) -> None:
         if len(self.members) < 3 or not all(self._tags(name, "side:") for name in self.members):
             return
-        await self.examine([self._updates, self._joins, self._leaves, self._races], 3)
+        await self.examine([self._updates, self._joins, self._leaves, self._races, self._balance], 3)
 
     def _tags(self, name: str, prefix: str = "") -> list[str]:
         return [tag for tag in self.deployment.servers[name].tags if tag.startswith(prefix)]
@@ -109,8 +115,9 @@ class ResizeExam(Exam):
             return f"INFO has {sorted(named)}, and replicas are elsewhere: {sorted(there)}"
         if strays := named - set(self._fitting(self._wanted_tags(self.config))):
             return f"{sorted(strays)} have not the tags of {self.config.get('placement')}"
-        meta = newest_meta(self.deployment)
-        peers = next(one.peers for one in meta.all_assignments() if one.name == STREAM)
+        servers = [jetstream_of(self.deployment.machines[name]) for name in self.members]
+        meta = max((one.meta.machine for one in servers if one is not None), key=lambda one: one.applied_index)
+        peers = next((one.peers for one in meta.all_assignments() if one.name == STREAM), ())
         assigned = {meta.nodes[peer].name for peer in peers}
         return "" if assigned == named else f"INFO has {sorted(named)}, assigned are {sorted(assigned)}"
 
@@ -285,6 +292,32 @@ class ResizeExam(Exam):
             for machine in self.deployment.machines.values():
                 machine.disk.pace = 1.0
         await self._end(session)
+
+    async def _balance(self, session: Session) -> None:
+        """Streams that were placed on one server, and half of them are not any more: those move for balance, the others
+        stay."""
+        self.elects()
+        self.clients = [session]
+        crowded = self.rng.choice([name for name in self.members if f"at:{name}" in self._tags(name)])
+        place = {"placement": {"tags": [f"at:{crowded}"]}}
+        names = [f"{STREAM}-{at}" for at in range(CROWD)]
+        for name in names:
+            await self.create(session, name, subjects=[name], num_replicas=1, **place)
+        free, bound = names[: CROWD // 2], names[CROWD // 2 :]
+        for name in free:
+            config = (await self.ask(session, f"STREAM.INFO.{name}"))["config"]
+            del config["placement"]
+            await self.ask(session, f"STREAM.UPDATE.{name}", config)
+        await asyncio.sleep(BALANCED)
+        left = [name for name in free if crowded not in replicas(self.deployment, name)]
+        self.count("resizes: moved for balance", len(left))
+        if load.MAX_UNITS > CROWD:  # else a server may name none but those that are bound
+            self.require(bool(left), f"none of {len(free)} streams has left {crowded}, which has the most")
+        allowed = set(self._fitting([f"at:{crowded}"]))
+        strays = [name for name in bound if not set(replicas(self.deployment, name)) <= allowed]
+        self.equal(f"streams that are to be on {crowded}, and are elsewhere", strays, [])
+        for name in names:
+            await self.ask(session, f"STREAM.DELETE.{name}")
 
     async def _race(self, session: Session, size: int) -> None:
         cluster = (await self.ask(session, f"STREAM.INFO.{STREAM}"))["cluster"]
