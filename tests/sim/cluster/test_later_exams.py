@@ -73,7 +73,6 @@ PARTS = {
     "exam-deaths": ("_letters", "_links"),
     "exam-fresh": ("_replicas", "_mirror", "_own"),
     "exam-handovers": ("_publishes", "_pulls", "_pushes", "_fast", "_uploads"),
-    "exam-resizes": ("_updates", "_joins", "_leaves", "_races"),
     "exam-resizes": ("_updates", "_joins", "_leaves", "_races", "_balance"),
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
