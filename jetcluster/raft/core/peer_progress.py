@@ -139,18 +139,19 @@ class PeerProgress:
             self.waiting_since = now
         if self.state == FlowState.SNAPSHOT:
             if index >= self.offered:
-                self._replicate()
+                self._replicate(now)
         elif self.state == FlowState.PROBE and self.probe_prev is not None and index >= self.probe_prev:
-            self._replicate()
-            if self.next > self.match + 1:  # the probe's entries are not answered yet, and may not have been appended
-                self.out.append((self.next - 1, 0))
+            self._replicate(self.waiting_since)
         self.check()
         return news
 
-    def _replicate(self) -> None:
+    def _replicate(self, since: float) -> None:
         self.state = FlowState.REPLICATE
         self.probe_prev = None
         self.sent_commit = 0  # with a probe it counted only as far as the probe matched
+        if self.next > self.match + 1:  # a probe's entries are not answered yet, and may not have been appended
+            self.out.append((self.next - 1, 0))
+            self.waiting_since = since
 
     def rejected(self, prev_index: int, hint: int, last_index: int) -> bool:
         """Note that the peer lacks `prev_index` and proposes to go on at `hint`. Returns True when entries must be

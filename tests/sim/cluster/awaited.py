@@ -33,8 +33,8 @@ def watched(deployment: Deployment) -> Iterator[Awaited]:
     awaited = Awaited(deployment)
     usual: Callable[..., None] = attrgetter("_replicate")(PeerProgress)
 
-    def replicate(self: PeerProgress) -> None:
-        usual(self)
+    def replicate(self: PeerProgress, since: float) -> None:
+        usual(self, since)
         deployment.scheduler.after(0.0, lambda: awaited.goes_on(self))
 
     setattr(PeerProgress, "_replicate", replicate)  # noqa: B010 - as the watches of `proofs.py`

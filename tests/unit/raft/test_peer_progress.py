@@ -36,6 +36,18 @@ def test_what_a_probe_carried_is_watched_until_it_is_acked() -> None:
     assert not flow.stalled(2.0, 1.0)
 
 
+def test_what_a_probe_carried_is_watched_when_a_state_was_offered_in_between() -> None:
+    flow = PeerProgress("B", 11, connected=True)
+    flow.sent(10, 12, 50, 0.0)
+    flow.snapshot(10, 0.5)
+    flow.acked(10, 3.0)  # it got that state elsewhere, or had it
+    assert flow.state is FlowState.REPLICATE
+    assert not flow.stalled(3.5, 1.0)
+    assert flow.stalled(4.5, 1.0), "it would never be sent again"
+    flow.acked(12, 5.0)
+    assert not flow.stalled(7.0, 1.0)
+
+
 def test_an_ack_never_rewinds() -> None:
     flow = replicating()
     flow.sent(10, 12, 10, 0.0)
