@@ -245,7 +245,8 @@ class Invariants:
         waiting = stream.proposals._waiting
         self._within(where, "requests that wait for their command", len(waiting), MAX_WAITING)
         if group.role is not Role.LEADER and not group.stopped:
-            left = [index for index, answer in waiting.items() if not answer.done()]
+            # A job that the command began goes on under the next leader, and its end is told here as well.
+            left = [at for at, answer in waiting.items() if not (answer.done() or stream.machine.has_job(at))]
             self._require(not left, f"{where}: it leads no more, and requests wait for its commands {left}")
             # The command at which a leader came upon damage was left unanswered, and its replica has another state now.
             kept = [] if replica.machine.name in self._deployment.victims else list(stream.ingest.proposed)
