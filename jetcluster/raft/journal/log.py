@@ -413,7 +413,8 @@ class GroupLog:
         self.check()
 
     def install(self, index: int, term: int, config: Config) -> None:
-        """Replace the whole log by an empty one after `index`, which the state machine holds."""
+        """Replace the whole log by an empty one after `index`, which the state machine holds. A state of a later term
+        than the log knows says that the log has lost that term, and its vote in it."""
         for column in (self._terms, self._kinds, self._offsets, self._lengths):
             del column[:]
         self._runs.clear()
@@ -428,8 +429,13 @@ class GroupLog:
         self.compactable = max(self.compactable, index)
         self.fetching = False
         self.written_index = 0
+        lost = term > self.term
+        if lost:
+            self.term, self.voted_for = term, None
         self.restate(records.RESET_FLAG)
         self.entry_gseq = self.gseq
+        if lost:
+            self.term_gseq = self.election_gseq = self.gseq
         self.check()
 
     def set_members(self, config: Config) -> None:

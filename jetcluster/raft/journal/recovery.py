@@ -372,6 +372,13 @@ def _damage_of(bad: _Bad) -> Damage:
     return Damage(bad.segment, bad.start, bad.end, f"batch {bad.seq} was durable and does not validate")
 
 
+def _raise_term(group: RecoveredGroup, term: int) -> None:
+    """Note an entry of `term`. Where the record of that term is lost, so is the vote: that of an earlier term would
+    count as one in this term, and its candidate could get a second one."""
+    if term > group.term:
+        group.term, group.voted_for = term, None
+
+
 def _replay(group: RecoveredGroup, record: Record, segment: int) -> None:
     kind = record.kind
     if kind in (records.ENTRY, records.CARRY):
@@ -383,7 +390,7 @@ def _replay(group: RecoveredGroup, record: Record, segment: int) -> None:
                 group.last_index = record.log_index
             elif record.log_index <= group.last_index:
                 _put(group, record.log_index, place)
-        group.term = max(group.term, record.term)
+        _raise_term(group, record.term)
     elif kind == records.TERM:
         group.term, group.voted_for = record.term, record.body.decode() or None
     elif kind == records.TRUNCATE:
@@ -478,5 +485,5 @@ def _finish(group: RecoveredGroup) -> None:
     group.last_index = index
     group.entries = {i: p for i, p in group.entries.items() if i <= index}
     last_term = group.entries[index].term if index in group.entries else group.base_term
-    group.term = max(group.term, last_term)
+    _raise_term(group, last_term)
     group.commit = min(group.commit, index)

@@ -56,6 +56,21 @@ def test_the_first_index_of_a_term() -> None:
     assert log.first_index_of_term(4) == 3
 
 
+def test_a_state_of_a_later_term_leaves_no_vote_of_before() -> None:
+    """The base takes the term of the log's end for its own when it starts, and the vote with it."""
+    rig = Rig()
+    log = rig.log()
+    log.set_term(2, "C")
+    log.install(5, 2, ABC)
+    assert (log.term, log.voted_for) == (2, "C")
+    log.install(9, 3, ABC)
+    assert (log.term, log.voted_for) == (3, None)
+    rig.settle(1.0)
+    assert log.term_gseq <= log.durable_gseq
+    again = rig.scan().groups[log.gid]
+    assert (again.term, again.voted_for) == (3, None)
+
+
 def test_bytes_are_counted() -> None:
     log = Rig().log()
     fill(log, 10, size=94)

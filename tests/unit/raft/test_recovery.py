@@ -94,6 +94,24 @@ def test_rot_anywhere_is_noticed_or_harmless(rig: Rig) -> None:
     assert damaged > 50
 
 
+def test_a_vote_of_before_counts_for_nothing_in_a_term_whose_record_is_lost() -> None:
+    """Only the entries tell of that term. Whom this replica voted for in it is lost with the record."""
+    rig = Rig()
+    log = rig.log()
+    log.set_term(2, "C")
+    rig.fill(log, 2, term=2, seconds=0.1)
+    log.set_term(3, "B")
+    rig.settle(0.1)
+    rig.fill(log, 2, term=3, seconds=0.1)
+    rig.kill()
+    found = rig.scan().groups[log.gid]
+    assert (found.term, found.voted_for) == (3, "B")
+    spoil(rig.disk, -2, b"rot", 40)
+    scanned = rig.scan()
+    found = scanned.groups[log.gid]
+    assert (found.term, found.voted_for) == (3, None), scanned.damage
+
+
 def test_the_mark_outlives_the_damaged_segment(rig: Rig) -> None:
     rig.kill()
     spoil(rig.disk, -4, b"rot", 40)
