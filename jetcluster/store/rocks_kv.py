@@ -116,7 +116,7 @@ class RocksKv(Commits):
         """True after RocksDB has refused a write that would have had to wait."""
         self._active = 0
         """Bytes of the memtable that is written to."""
-        self._switching = False
+        self._switching = self._begun = False
         """True while a flush begins: a write now might become part of it."""
         self._held_back = False  # a compaction begins, and might flush what is written now
         self._flushing = asyncio.Lock()
@@ -367,9 +367,12 @@ class RocksKv(Commits):
 
     def _has_switched(self) -> bool:
         """Return True when writes from now on are no part of the flush that began."""
-        if self._switching and not self._db.property_int_value("rocksdb.num-entries-active-mem-table"):
+        if self._switching and self._begun and not self._is_filled():
             self._switching, self._active = False, 0
         return not self._switching
+
+    def _is_filled(self) -> bool:
+        return bool(self._db.property_int_value("rocksdb.num-entries-active-mem-table"))
 
     def _size_active(self) -> int:
         return self._db.property_int_value("rocksdb.cur-size-active-mem-table") or 0
@@ -426,11 +429,13 @@ class RocksKv(Commits):
         try:
             if self.before_flush is not None:
                 await self.before_flush()
+            # An empty memtable is not switched, and shows nothing: what was written now would be flushed as well.
+            self._begun = self._is_filled()
             flushing = asyncio.ensure_future(asyncio.to_thread(self._flush_memtable))
             while not flushing.done() and not self._has_switched():  # noqa: ASYNC110 - RocksDB has no event for it
                 await asyncio.sleep(_SWITCH_POLL_SECONDS)
         finally:
-            self._switching = False
+            self._switching = self._begun = False
         await flushing
         self._active = self._size_active()
 
@@ -549,7 +554,7 @@ class RocksKv(Commits):
         try:
             if self.before_flush is not None:
                 await self.before_flush()
-            if self._held_back and self._db.property_int_value("rocksdb.num-entries-active-mem-table"):
+            if self._held_back and self._is_filled():
                 with contextlib.suppress(KvError):  # a full disk: the compaction may be what frees it
                     await asyncio.to_thread(self._flush_memtable)
                     self._active = self._size_active()

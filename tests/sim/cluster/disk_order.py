@@ -48,7 +48,8 @@ class DiskOrder:
             jetstream, log = jetstream_of(replica.machine), replica.group.log
             journal = jetstream.network.raft.journal
             refused = journal.failed is not None or journal.stuck or attrgetter("_syncs.refused")(journal)
-            if refused or not log.durable or not settled(replica, jetstream):
+            by_itself = not attrgetter("_owner_flushes")(replica.stream.commits.kv)  # on a small disk, at any time
+            if refused or by_itself or not log.durable or not settled(replica, jetstream):
                 continue
             self.flushed += 1
             state, synced = applied(replica.stream.commits.kv, store.values, replica.gid), self._synced(journal, log)

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +339,7 @@ async def test_any_order_of_writes_commits_flushes_failures_and_crashes(
 
 CHILD = """
 import asyncio, os, sys, threading, time
+from operator import attrgetter
 from pathlib import Path
 from jetcluster.store import rocks_kv
 rocks_kv.MEMTABLE_BYTES = 1 << 20
@@ -402,3 +404,24 @@ def test_a_store_that_is_open_already_is_called_so(tmp_path: Path) -> None:
     finally:
         first.close()
     RocksKv(tmp_path / "db").close()
+
+
+def test_writes_wait_also_where_nothing_shows_that_a_flush_has_begun(tmp_path: Path) -> None:
+    """Before a compaction RocksDB writes what it holds, and the next flush begins with an empty memtable. What is put
+    into that before its journal is vouched for must not go to the disk with it."""
+    kv = RocksKv(tmp_path / "db", owner_flushes=True)
+    kv.put(b"a", b"1")
+    kv.commit()
+    attrgetter("_flush_memtable")(kv)()
+
+    async def vouch() -> None:
+        kv.put(b"b", b"2")
+        assert kv.commit() == 1 and kv.open_bytes
+
+    kv.before_flush = vouch
+    asyncio.run(kv.flush())
+    assert kv.durable == 1
+    assert kv.commit() == 2
+    with after_a_power_failure(kv, tmp_path / "copy") as copy:
+        assert (copy.get(b"a"), copy.get(b"b")) == (b"1", None)
+    kv.close()
