@@ -68,6 +68,7 @@ MAX_GARBAGE_RANGES = 64
 MAX_OUTDATED_KEYS = 16
 """Keys per flush whose older values are compacted away: each rewrites a file of some levels."""
 
+_FILLED = "rocksdb.num-entries-active-mem-table"
 _WOULD_WAIT = "Result incomplete"
 _LOCKED = ("While lock file", "lock hold by current process")
 """Parts of RocksDB's text when a database is open already, in another process and in this one."""
@@ -367,12 +368,9 @@ class RocksKv(Commits):
 
     def _has_switched(self) -> bool:
         """Return True when writes from now on are no part of the flush that began."""
-        if self._switching and self._begun and not self._is_filled():
+        if self._switching and self._begun and not self._db.property_int_value(_FILLED):
             self._switching, self._active = False, 0
         return not self._switching
-
-    def _is_filled(self) -> bool:
-        return bool(self._db.property_int_value("rocksdb.num-entries-active-mem-table"))
 
     def _size_active(self) -> int:
         return self._db.property_int_value("rocksdb.cur-size-active-mem-table") or 0
@@ -399,8 +397,7 @@ class RocksKv(Commits):
     @property
     def spare_bytes(self) -> int:
         """Free space that something large may fill, without the reserve for flushes, the journal and a compaction of
-        all files: after one that met a full disk, RocksDB refuses others of that size, also one that would free what
-        was deleted. Negative when the reserve is in use already."""
+        all files: after one that met a full disk, RocksDB refuses others of that size. Negative: that is in use."""
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         return self._free() - self._reserve - unflushed - self._open.size - self.compaction_bytes()
 
@@ -430,7 +427,7 @@ class RocksKv(Commits):
             if self.before_flush is not None:
                 await self.before_flush()
             # An empty memtable is not switched, and shows nothing: what was written now would be flushed as well.
-            self._begun = self._is_filled()
+            self._begun = bool(self._db.property_int_value(_FILLED))
             flushing = asyncio.ensure_future(asyncio.to_thread(self._flush_memtable))
             while not flushing.done() and not self._has_switched():  # noqa: ASYNC110 - RocksDB has no event for it
                 await asyncio.sleep(_SWITCH_POLL_SECONDS)
@@ -554,7 +551,7 @@ class RocksKv(Commits):
         try:
             if self.before_flush is not None:
                 await self.before_flush()
-            if self._held_back and self._is_filled():
+            if self._held_back and self._db.property_int_value(_FILLED):
                 with contextlib.suppress(KvError):  # a full disk: the compaction may be what frees it
                     await asyncio.to_thread(self._flush_memtable)
                     self._active = self._size_active()
