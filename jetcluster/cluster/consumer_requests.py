@@ -398,7 +398,8 @@ class ConsumerRequests:
 
     def _command(self, kind: int, fields: Body) -> bytes:
         body = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
-        return commands.encode_extended(self._runtime.clock.time_ns(), kind, body)
+        flags = commands.NEWEST if kind == commands.CONSUMER_RESET and fields.get("newest") else 0
+        return commands.encode_extended(self._runtime.clock.time_ns(), kind, body, flags)
 
 
 def _refuse_new_target(replica: StreamReplica, state: ConsumerState, deliver_subject: str) -> None:

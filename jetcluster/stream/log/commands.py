@@ -12,6 +12,7 @@ The flag NAMED is on commands that must not be carried out twice: the number of 
 (`asked`). GUARDED is on an UPDATE_CONFIG with a `retention_guard`, which a version without guards must not carry out.
 ROLLS_UP is on a PUBLISH, a BATCH_COMMIT or a FAST_PUBLISH with a message that rolls up more than a piece of a job has:
 what is beyond that a job removes. COUNTED is on a RESTORE with totals of sources, which a counter goes on with then.
+NEWEST is on a CONSUMER_RESET after which `last_per_subject` means the messages of then.
 
 A command that may remove many messages removes a bounded number, and leaves a job (`jobs`) that CONTINUE carries on.
 """
@@ -67,10 +68,12 @@ NAMED: Final = 1
 GUARDED: Final = 2
 ROLLS_UP: Final = 4
 COUNTED: Final = 8
+NEWEST: Final = 16
 _MARKED: Final = frozenset(
     (
         *((GUARDED, UPDATE_CONFIG), (COUNTED, RESTORE)),
         *((ROLLS_UP, PUBLISH), (ROLLS_UP, BATCH_COMMIT), (ROLLS_UP, FAST_PUBLISH)),
+        *((NEWEST, CONSUMER_RESET), (NEWEST | NAMED, CONSUMER_RESET)),
     )
 )
 _MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
@@ -326,9 +329,9 @@ def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0) 
     return HEAD.pack(UPDATE_CONFIG, flags, ts) + _U64.pack(revision) + dump_config(config)
 
 
-def encode_extended(ts: int, kind: int, body: bytes) -> bytes:
+def encode_extended(ts: int, kind: int, body: bytes, flags: int = 0) -> bytes:
     assert FIRST_EXTENDED <= kind <= LAST_EXTENDED, kind
-    return HEAD.pack(kind, 0, ts) + body
+    return HEAD.pack(kind, flags, ts) + body
 
 
 def named(command: bytes, request: int) -> bytes:

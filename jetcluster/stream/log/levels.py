@@ -13,7 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from jetcluster.stream.log.commands import BATCH_COMMIT, COUNTED, FAST_PUBLISH, PUBLISH, RESTORE, ROLLS_UP
+from jetcluster.stream.log.commands import (
+    BATCH_COMMIT,
+    CONSUMER_RESET,
+    COUNTED,
+    FAST_PUBLISH,
+    NEWEST,
+    PUBLISH,
+    RESTORE,
+    ROLLS_UP,
+)
 
 LEVEL: Final = 8
 """This version's level. 3: leases (`raft.node_state.LEASES_LEVEL`)."""
@@ -32,7 +41,7 @@ BATCH_ROLLUP_LEVEL: Final = 8
 """The same of BATCH_COMMITs and FAST_PUBLISHes with that flag, and of RESTOREs with the flag COUNTED: without that a
 restored counter that has no sources any more forgets what it has counted of them."""
 NEWEST_RESET_LEVEL: Final = 8
-"""Lowest level of a server that knows CONSUMER_RESETs with `newest`. A leader leaves that out while a member of the
+"""Lowest level of a server that knows CONSUMER_RESETs with the flag NEWEST. A leader proposes none while a member of the
 group is older: a consumer then delivers what was the last of its subject when it was created."""
 MANY_MEMBERS_LEVEL: Final = 2
 """Lowest level of a server that can read a configuration of more than `raft.membership.NARROW_MEMBERS`."""
@@ -53,9 +62,19 @@ def _without(*marks: tuple[int, int]) -> Lowering:
     return lower
 
 
+_UNFLAGGED: Final = _without((ROLLS_UP, BATCH_COMMIT), (ROLLS_UP, FAST_PUBLISH), (COUNTED, RESTORE))
+
+
+def _known_to_seven(command: bytes) -> bytes | None:
+    """Lowers a command from level 8. A reset says so in its body, too: the leader has to make another one."""
+    if command[0] == CONSUMER_RESET and command[1] & NEWEST:
+        return None
+    return _UNFLAGGED(command)
+
+
 LOWERINGS: Final[Mapping[int, Lowering]] = {
     LONG_ROLLUP_LEVEL: _without((ROLLS_UP, PUBLISH)),
-    BATCH_ROLLUP_LEVEL: _without((ROLLS_UP, BATCH_COMMIT), (ROLLS_UP, FAST_PUBLISH), (COUNTED, RESTORE)),
+    BATCH_ROLLUP_LEVEL: _known_to_seven,
 }
 """Lowerings by the level that added what they remove."""
 

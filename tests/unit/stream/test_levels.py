@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jetcluster.raft.node_state import LEASES_LEVEL
 from jetcluster.store.batch import Batch
 from jetcluster.stream.log.bodies import Run, encode_runs
 from jetcluster.stream.log.commands import (
+    CONSUMER_DELETE,
+    CONSUMER_RESET,
+    NEWEST,
+    UnknownCommandError,
     decode,
     encode_atomic,
+    encode_extended,
     encode_fast,
     encode_publish,
     encode_purge,
     encode_restore,
     encode_update_config,
+    named,
 )
 from jetcluster.stream.log.fast_parts import FastPart, FastRun
 from jetcluster.stream.log.levels import (
@@ -22,6 +30,7 @@ from jetcluster.stream.log.levels import (
     LONG_ROLLUP_LEVEL,
     LOWERINGS,
     MANY_MEMBERS_LEVEL,
+    NEWEST_RESET_LEVEL,
     ORDER_PER_KEY_LEVEL,
     RETENTION_GUARD_LEVEL,
     lowered,
@@ -49,6 +58,18 @@ def test_an_older_server_removes_what_is_rolled_up_at_once() -> None:
     assert lowered(long, LONG_ROLLUP_LEVEL) == long
     for other in (encode_purge(5, b"a"), encode_update_config(5, {"retention_guard": {}})):
         assert lowered(other, 0) == other
+
+
+def test_a_reset_that_knows_of_newer_messages_waits_for_the_last_server() -> None:
+    plain = encode_extended(5, CONSUMER_RESET, b"{}")
+    marked = encode_extended(5, CONSUMER_RESET, b'{"newest":true}', NEWEST)
+    assert NEWEST_RESET_LEVEL == LEVEL
+    assert lowered(plain, 0) == plain and lowered(named(plain, 7), 0) == named(plain, 7)
+    for one in (marked, named(marked, 7)):
+        assert lowered(one, LEVEL) == one and lowered(one, LEVEL - 1) is None
+        assert decode(one).body == b'{"newest":true}'
+    with pytest.raises(UnknownCommandError, match="unknown flags 0x10"):  # as an older server that reads it in its log
+        decode(encode_extended(5, CONSUMER_DELETE, b"{}", NEWEST))
 
 
 def test_an_older_server_knows_no_jobs_of_batches_and_no_counted_restores() -> None:
