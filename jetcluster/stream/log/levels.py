@@ -41,8 +41,8 @@ BATCH_ROLLUP_LEVEL: Final = 8
 """The same of BATCH_COMMITs and FAST_PUBLISHes with that flag, and of RESTOREs with the flag COUNTED: without that a
 restored counter that has no sources any more forgets what it has counted of them."""
 NEWEST_RESET_LEVEL: Final = 8
-"""Lowest level of a server that knows CONSUMER_RESETs with the flag NEWEST. A leader proposes none while a member of the
-group is older: a consumer then delivers what was the last of its subject when it was created."""
+"""The same of CONSUMER_RESETs with the flag NEWEST. A leader proposes none while a member of the group is older: a
+consumer then delivers what was the last of its subject when it was created."""
 MANY_MEMBERS_LEVEL: Final = 2
 """Lowest level of a server that can read a configuration of more than `raft.membership.NARROW_MEMBERS`."""
 
