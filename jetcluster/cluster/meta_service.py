@@ -246,16 +246,20 @@ class MetaService:
         if not self._clustered:
             return list(old.peers)
         wish = config.get("placement") or {}
-        candidates = self._candidates()
-        here = wish.get("cluster") in {None, "", self._cluster_name}
-        fitting = {c.peer for c in candidates if here and fits(c, wish)}
+        fitting = self._fitting(wish)
         kept = [peer for peer in old.peers if peer in fitting]
         missing = len(old.peers) - len(kept)
         if not missing:
             return kept
+        candidates = self._candidates()
         others = [c for c in candidates if c.peer not in kept]
         beside = [c for c in candidates if c.peer in kept]
         return [*kept, *self._choose(old, missing, others, wish, beside).peers]
+
+    def _fitting(self, wish: Mapping[str, Any]) -> set[str]:
+        """Returns the nodes that may keep a replica of a stream with this placement."""
+        here = wish.get("cluster") in {None, "", self._cluster_name}
+        return {candidate.peer for candidate in self._candidates() if here and fits(candidate, wish)}
 
     def _scaled(self, old: Assignment, replicas: int) -> list[str]:
         """Returns `replicas` peers for `old`: the leader first, then its peers that are online, then new ones."""
@@ -329,11 +333,14 @@ class MetaService:
 
     async def _stream_stay(self, body: Body) -> Body:
         """Gives a stream back the peers, and so many of them, that it had before one was to be removed or their number
-        changed. Void while an update is not decided yet, whose configuration this one would take back."""
+        changed. Void while an update is not decided yet, whose configuration this one would take back, and for peers
+        that its placement does not allow: those of a move that was taken back."""
         old = self._machine.assignment(body["account"], body["name"])
         peers = [str(peer) for peer in body["peers"]]
         known = len(set(peers)) == len(peers) and all(peer in self._machine.nodes for peer in peers)
         if old is None or old.revision != body["revision"] or not known or not set(peers) & set(old.peers):
+            raise by_code(errors.NO_RECONFIGURATION)
+        if not set(peers) - set(old.peers) <= self._fitting(old.config.get("placement") or {}):
             raise by_code(errors.NO_RECONFIGURATION)
         if len(peers) == len(old.peers):
             return await self.set_peers(old, peers, body["request"])

@@ -348,6 +348,26 @@ async def test_a_stream_leaves_a_server_for_one_with_tags() -> None:
     assert leader.led_by not in (await leader.service.handle("stream_leave", named))["assignment"]["peers"]
 
 
+async def test_a_move_that_was_taken_back_is_not_taken_up_again() -> None:
+    """Its servers are still the stream's, and the placement of before does not allow them."""
+    leader = Leader(6)
+    for peer in leader.online:
+        tags = ["slow" if peer <= "n3" else "fast"]
+        command = {"kind": "node", "request": f"t{peer}", "peer": peer, "name": peer, "tags": tags, "jetstream": True}
+        leader.apply(json.dumps(command).encode())
+    slow, fast = ({"placement": {"tags": [tag]}, "num_replicas": 3} for tag in ("slow", "fast"))
+    before = Assignment.from_dict((await leader.create("S", **slow))["assignment"])
+    away = Assignment.from_dict(await leader.update("S", **fast))
+    assert not set(away.peers) & set(before.peers)
+    body = {"request": "b", "account": "A", "name": "S", "revision": away.revision}
+    back = Assignment.from_dict((await leader.service.handle("stream_move_cancel", body))["assignment"])
+    assert (back.peers, back.config["placement"]) == (before.peers, slow["placement"])
+    one_moved = [before.peers[0], *away.peers[:2]]
+    with pytest.raises(ApiError) as caught:
+        await leader.service.handle("stream_stay", {**body, "revision": back.revision, "peers": one_moved})
+    assert caught.value.err_code == 10129
+
+
 async def test_a_removal_that_is_under_way_is_taken_back() -> None:
     leader = Leader(4)
     before = Assignment.from_dict((await leader.create("S", num_replicas=3))["assignment"])
