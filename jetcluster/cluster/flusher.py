@@ -90,6 +90,7 @@ class Flusher:
         if erased and now - self._forgot_at >= FLUSH_SECONDS:
             self._forgot_at = now
             self._network.raft.journal.forget_old()
+            self._commits.forgotten()
         else:
             self._commits.erased |= erased
 

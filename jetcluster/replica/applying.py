@@ -172,7 +172,7 @@ class Applying:
         elif kind == commands.UPDATE_CONFIG:
             self._config_changed()
         elif commands.erases(command):
-            self._commits.erased = True
+            self._commits.erase()
         if kind == commands.SOURCED:
             self._mirrors.applied(index, result)
         self._proposals.applied(index, result)

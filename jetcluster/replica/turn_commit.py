@@ -16,6 +16,8 @@ from jetcluster.raft.node_state import Turns
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
 
+ERASED_KEY = b"\x00erased"
+"""A record of the node itself, while the journal may have what was erased."""
 RETRY_SECONDS = 0.5
 LOOK_SECONDS = 0.05
 """Delay before a postponed commit is tried again."""
@@ -46,9 +48,28 @@ class TurnCommit:
         """Why the last commit failed, "" if it succeeded. New writes should be refused while commits fail."""
         self.full = False
         """The last commit failed because the disk is full; stored data remains readable."""
-        self.erased = False
-        """A message was securely erased, so its bytes must leave the journal too (`flusher`)."""
+        self.erased = self._has_erased()
+        """A message was securely erased, maybe by a previous process, so its bytes must leave the journal too
+        (`flusher`)."""
         self._turns, self._on_due = turns, on_due
+
+    def _has_erased(self) -> bool:
+        try:
+            return self.kv.get(ERASED_KEY) is not None
+        except KvError:  # to look once too often costs little
+            return True
+
+    def erase(self) -> None:
+        """Note that a message was erased, in the commit of that."""
+        if not self.erased:
+            self.erased = True
+            self.kv.put(ERASED_KEY, b"")
+
+    def forgotten(self) -> None:
+        """Note that the journal forgets what was erased until the last flush began. A crash before the next flush has
+        the journal forget again."""
+        if not self.erased:
+            self.kv.delete(ERASED_KEY)
 
     def mark(self) -> None:
         """Request a commit at the end of this turn."""

@@ -234,7 +234,7 @@ class Commits:
         self.durable = 0
         """The newest commit that a crash of the machine cannot undo; equals `commits` once a flush has caught up."""
         self.wants_flush = False
-        """True when space is short and a flush would free some."""
+        """True when a flush would free space that is short, or go on with what the last one left."""
         self.damage = ""
         """Damage that RocksDB found in its files, "" for none. It affects all streams, and writes will soon fail."""
         self.unwritable = ""

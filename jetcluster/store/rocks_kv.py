@@ -26,6 +26,7 @@ from jetcluster.files import Files, make_folder
 from jetcluster.files import free_bytes as free_of
 from jetcluster.files import total_bytes as size_of
 from jetcluster.store import keys
+from jetcluster.store.garbage import Garbage
 from jetcluster.store.kv import (
     EAGER_COMMITS,
     MAX_OPEN_BYTES,
@@ -37,6 +38,7 @@ from jetcluster.store.kv import (
     KvFullError,
     chunked,
 )
+from jetcluster.store.outdated import Outdated
 from jetcluster.store.progress import Progress, probe
 from jetcluster.store.rocks import (
     MEMTABLE_BYTES,
@@ -63,10 +65,6 @@ FLUSH_MARGIN_BYTES = 1 << 20
 
 MAX_COMPACTION_BYTES = 512 << 20
 """Most bytes that a compaction writes before it deletes what it read: all files, or about two levels of them."""
-MAX_GARBAGE_RANGES = 64
-"""Key ranges remembered for a compaction that frees space."""
-MAX_OUTDATED_KEYS = 16
-"""Keys per flush whose older values are compacted away: each rewrites a file of some levels."""
 
 _FILLED = "rocksdb.num-entries-active-mem-table"
 _WOULD_WAIT = "Result incomplete"
@@ -126,9 +124,9 @@ class RocksKv(Commits):
         self._unchecked = ROOM_CHECK_BYTES
         self._tight = False
         """True when little free space is left: deleted data must be freed at once."""
-        self._garbage: dict[bytes, tuple[bytes, bytes]] = {}
-        """While space is tight: kind and stream -> bounds of the keys deleted since the last flush."""
-        self._outdated: set[bytes] = set()
+        self._garbage = Garbage()
+        """While space is tight: what was deleted since the last flush."""
+        self._outdated = Outdated()
         make_folder(path, files)
         total = size_of(path, files) if total_bytes is None else total_bytes
         self._reserve = min(RESERVE_BYTES, total // 10)
@@ -252,9 +250,8 @@ class RocksKv(Commits):
             self._open.delete_range(start, end)
 
     def outdated(self, key: bytes) -> None:
-        """Have a coming flush remove the previous value of `key` from the disk; RocksDB later, for too many keys."""
-        if len(self._outdated) < MAX_OUTDATED_KEYS:
-            self._outdated.add(key)
+        """Have a coming flush, also of a later process, remove the previous value of `key` from the disk."""
+        self._outdated.add(key)
 
     def floor(self, key: bytes, low: bytes) -> KeyValue | None:
         """Return the pair with the greatest key in low..key."""
@@ -309,6 +306,8 @@ class RocksKv(Commits):
         """Write the open batch and return `commits`. Raises KvError and keeps the batch when the write fails. Keeps it
         too when RocksDB would wait for its disk: the owner must try again soon."""
         self._run_hooks()
+        if self._outdated.changed:
+            self._outdated.save(self)
         if not self._open:
             return self.commits
         if self._owner_flushes and self._must_wait():  # a write that waits would stop the process (see above)
@@ -327,8 +326,8 @@ class RocksKv(Commits):
             self._progress.commit_failed(error)
             self.held()
             raise
-        if self._tight:
-            self._note_garbage()
+        if self._tight and self._garbage.note(self._open):
+            self.wants_flush = True
         self._eager = EAGER_COMMITS if self._open.searched else max(self._eager - 1, 0)
         self._open.clear()
         self._open.pressing = bool(self._eager or self._tight)
@@ -439,22 +438,32 @@ class RocksKv(Commits):
     async def flush(self) -> None:
         """Commit, then make all committed data durable, off the event loop. Raises KvError."""
         async with self._flushing:
-            await self._flush_open()
-            if self._outdated and not self._tight:
-                outdated, self._outdated = self._outdated, set()
-                try:
-                    await self._compact([(key, key + b"\0") for key in sorted(outdated)])
-                except BaseException:
-                    self._outdated |= outdated
-                    raise
+            await self._flush_outdated()
             if self._garbage:
-                garbage, self._garbage, self.wants_flush = self._garbage, {}, False
+                garbage = self._garbage.take()
                 done = False
                 try:
                     done = await self._compact(list(garbage.values()))
                 finally:
                     if not done:  # RocksDB had no room: the next flush tries again
-                        self._garbage, self.wants_flush = garbage | self._garbage, True
+                        self._garbage.put_back(garbage)
+                        self.wants_flush = True
+            self.wants_flush = bool(self._garbage) or (self._outdated.late and not self._tight)
+
+    async def _flush_outdated(self) -> None:
+        """Flush, and compact what was outdated before: a value that is outdated meanwhile may be open still, and then
+        a compaction would leave the older one."""
+        outdated = self._outdated.take(self)
+        try:
+            await self._flush_open()
+            if self._tight:
+                self._outdated.failed()
+            elif outdated:
+                await self._compact(outdated)
+        except BaseException:
+            self._outdated.failed()
+            raise
+        self._outdated.done()
 
     def flush_now(self) -> None:
         commit = self.commit()
@@ -513,21 +522,6 @@ class RocksKv(Commits):
         """Return the free space that a compaction needs to free deleted data: the node refuses publishes before."""
         files: int = self._db.property_int_value("rocksdb.total-sst-files-size") or 0
         return min(files, MAX_COMPACTION_BYTES)
-
-    def _note_garbage(self) -> None:
-        """Note deleted blocks only: other deleted records are small, and every write deletes some."""
-        deleted = [(key, key + b"\0") for key, value in self._open.values.items() if value is None]
-        for start, end in self._open.ranges + deleted:
-            if start[0] != keys.BLOCK:
-                continue
-            prefix = start[: keys.STREAM_PREFIX]
-            known = self._garbage.get(prefix)
-            self.wants_flush = True
-            if known is not None:
-                start, end = min(start, known[0]), max(end, known[1])
-            elif len(self._garbage) >= MAX_GARBAGE_RANGES:
-                continue
-            self._garbage[prefix] = start, end
 
     async def _compact(self, ranges: list[tuple[bytes, bytes]]) -> bool:
         """Compact `ranges`; True when RocksDB did. It reports nothing, but the top level then has fewer files."""

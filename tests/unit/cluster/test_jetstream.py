@@ -12,6 +12,7 @@ from jetcluster.cluster.flusher import FLUSH_SECONDS
 from jetcluster.errors import ApiError
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.journal.recovery import scan
+from jetcluster.replica.turn_commit import ERASED_KEY
 from jetcluster.store import keys
 from jetcluster.store.kv import KvDamagedError
 from testkit.sim.nodes import ACCOUNT, SMALL_LOG, Cluster, NoRespondersError
@@ -463,17 +464,40 @@ async def test_nodes_are_registered_with_what_they_say_of_themselves_later() -> 
         )
 
 
+def holders(cluster: Cluster) -> set[str]:
+    """The nodes that have THE-SECRET on their disk."""
+    found = set()
+    for node in cluster:
+        files = [node.disk.load(number) for number in node.disk.segments()]
+        if any(b"THE-SECRET" in raw for raw in (*files, *node.kv._values.values())):
+            found.add(node.name)
+    return found
+
+
+@virtual_time
+async def test_so_it_is_when_the_servers_end_before_they_have_done_all() -> None:
+    async with Cluster() as cluster:
+        assignment = await cluster.create("S", 3)
+        for n in range(9):
+            await cluster["A"].publish(b"s", b"THE-SECRET" if n == 4 else b"%d" % n)
+        await cluster["A"].js.stream_request(assignment, "msg_delete", {"seq": 1})
+        await asyncio.sleep(FLUSH_SECONDS + 2)
+        assert holders(cluster) == {"A", "B", "C"}, "the journals have forgotten the first one only"
+        await cluster.led("S")
+        await cluster["A"].js.stream_request(assignment, "msg_delete", {"seq": 5})
+        await asyncio.sleep(0.5)
+        for name in "ABC":
+            await cluster.stop(name)
+            cluster.restart(name)
+        await asyncio.sleep(2 * FLUSH_SECONDS + 5)
+        assert holders(cluster) == set()
+        for node in cluster:
+            assert node.kv.get(ERASED_KEY) is None
+
+
 @virtual_time
 @pytest.mark.parametrize("replicas", [1, 3])
 async def test_an_erased_message_is_nowhere_after_a_while(replicas: int) -> None:
-    def holders(cluster: Cluster) -> set[str]:
-        found = set()
-        for node in cluster:
-            files = [node.disk.load(number) for number in node.disk.segments()]
-            if any(b"THE-SECRET" in raw for raw in (*files, *node.kv._values.values())):
-                found.add(node.name)
-        return found
-
     async with Cluster() as cluster:
         assignment = await cluster.create("S", replicas)
         for n in range(9):

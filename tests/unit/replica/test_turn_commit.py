@@ -230,3 +230,25 @@ async def test_the_journal_is_synced_before_the_store_is_flushed(monkeypatch: py
         await node.js.flusher.flush()
         assert len(flushed) == 1 and flushed[0] >= written
         monkeypatch.undo()
+
+
+class Unreadable(CrashKv):
+    def get(self, key: bytes) -> bytes | None:
+        raise KvError("no disk")
+
+
+def test_an_erasure_is_noted_in_its_commit_until_the_journal_forgets() -> None:
+    time, kv = ManualTime(), CrashKv()
+    commit = commits(kv, time)
+    assert not commit.erased
+    commit.erase()
+    kv.flush_now()
+    assert commits(kv.crashed(), time).erased, "another process goes on"
+    commit.erased = False
+    commit.erase()
+    commit.forgotten()
+    assert commits(kv, time).erased, "another one came while the journal forgot"
+    commit.erased = False
+    commit.forgotten()
+    assert not commits(kv, time).erased
+    assert commits(Unreadable(), time).erased, "nobody knows"

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.sealing.ciphers import AES
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.sealed_kv import SealedKv
+from testkit.twins.encryption import store_seal
 from testkit.twins.mem_kv import MemKv
 
 STREAM = 3
@@ -97,4 +100,43 @@ async def test_so_does_one_after_the_last_message_of_a_block(tmp_path: Path) -> 
     store.delete(1)
     await kv.flush()
     assert not on_disk(tmp_path)
+    kv.close()
+
+
+async def test_so_does_a_later_one_for_what_is_erased_while_it_works(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path, owner_flushes=True)
+
+    async def before() -> None:
+        if kv.get(b"secret"):
+            kv.outdated(b"secret")
+            kv.put(b"secret", b"")
+
+    kv.put(b"secret", SECRET)
+    await kv.flush()
+    kv.serve(before, lambda: None)
+    kv.put(b"other", b"1")
+    await kv.flush()
+    assert not kv.get(b"secret") and on_disk(tmp_path)
+    await kv.flush()
+    assert not on_disk(tmp_path)
+    kv.close()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_so_does_one_of_the_next_process(tmp_path: Path, encrypted: bool) -> None:
+    def opened() -> RocksKv:
+        return SealedKv(tmp_path, store_seal(AES)) if encrypted else RocksKv(tmp_path)
+
+    kv = opened()
+    store = filled(kv, [b"s.%d" % n for n in range(10)])
+    await kv.flush()
+    tables = {path.name for path in tmp_path.glob("*.sst")}
+    store.delete(4)
+    kv.flush_now()
+    kv.close()
+    assert tables <= {path.name for path in tmp_path.glob("*.sst")}, "the older block is there"
+    kv = opened()
+    await kv.flush()
+    assert not tables & {path.name for path in tmp_path.glob("*.sst")}
+    assert encrypted or not on_disk(tmp_path)
     kv.close()

@@ -231,7 +231,20 @@ async def test_a_compaction_flushes_nothing_that_flushes_wait_for(kv: RocksKv, r
     assert min(during) > 10, "commits go on"
 
 
-async def test_what_is_to_be_compacted_is_not_forgotten_when_the_journal_cannot_be_synced(kv: RocksKv) -> None:
+class Compactions:
+    """In the place of those of a database: which there were."""
+
+    def __init__(self) -> None:
+        self.found: list[bytes] = []
+
+    def compact_range(self, start: bytes, end: bytes) -> None:
+        assert end == start + b"\0"
+        self.found.append(start)
+
+
+async def test_what_is_to_be_compacted_is_not_forgotten_when_the_journal_cannot_be_synced(
+    kv: RocksKv, rocks: Rocks
+) -> None:
     failing = True
     calls = 0
 
@@ -241,15 +254,34 @@ async def test_what_is_to_be_compacted_is_not_forgotten_when_the_journal_cannot_
         if failing and calls > 1:
             raise KvError("the journal")
 
+    compactions = rocks.instead = Compactions()
     kv.serve(before, lambda: None)
     kv.put(b"a", b"1")
     kv.outdated(b"a")
     with pytest.raises(KvError, match="the journal"):
         await kv.flush()
-    assert kv._outdated == {b"a"} and not kv._held_back
+    assert not compactions.found
+    kv.put(b"b", b"1")
+    assert kv.commit() == 2, "commits go on"
     failing = False
     await kv.flush()
-    assert not kv._outdated
+    await kv.flush()
+    assert compactions.found == [b"a"]
+
+
+async def test_all_that_is_outdated_is_compacted_some_at_each_flush(kv: RocksKv, rocks: Rocks) -> None:
+    compactions = rocks.instead = Compactions()
+    keys = [b"%03d" % number for number in range(40)]
+    for key in keys:
+        kv.put(key, b"")
+        kv.outdated(key)
+    counts: list[int] = []
+    while not counts or kv.wants_flush:
+        await kv.flush()
+        counts.append(len(compactions.found))
+    assert compactions.found == keys and counts == [16, 32, 40]
+    await kv.flush()
+    assert len(compactions.found) == 40
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -74,7 +74,7 @@ class Life:
     def held(self) -> int:
         """The newest number there is; all before it are there."""
         kv = self.open()
-        count = len(list(kv.scan(b"", b"\xff")))
+        count = len(list(kv.scan(b"0", b"\xff")))
         assert count == 0 or kv.get(KEY % count) == b"v"
         return count
 

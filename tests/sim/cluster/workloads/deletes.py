@@ -6,6 +6,7 @@ import asyncio
 
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log
+from tests.sim.cluster.machine_faults import restart, start
 from tests.sim.cluster.workload import PASSING, Writers, together
 
 STREAM = "DELETE"
@@ -19,6 +20,8 @@ ERASED = 120.0
 LOOK = 10.0
 """Seconds between two looks at all disks."""
 SECRETS = 3
+FLUSHED = 40.0
+"""Seconds after which a server has done most of what an erasure leaves to do."""
 
 
 class Deletes(Writers):
@@ -127,11 +130,29 @@ class Deletes(Writers):
             await asyncio.gather(*(self._store(session, f"beside {number}") for number in range(3 * (len(some) - 1))))
             for ack in await storing:
                 await self.insist("an erasure", lambda seq=ack["seq"]: self._delete(session, seq))
+        await self._end_some()
         end = self.now + ERASED
         while found := self._found(secrets):
             self.require(self.now < end, f"what was erased {ERASED:g} s ago is in {found}")
             await asyncio.sleep(LOOK)
         await session.close()
+
+    async def _end_some(self) -> None:
+        """Servers end before, while or after they have done what an erasure leaves to do."""
+        await asyncio.sleep(self.rng.uniform(0.0, FLUSHED))
+        for machine in list(self.deployment.machines.values()):
+            how = self.rng.choice(("stays", "is stopped", "is killed"))
+            if how == "stays" or not machine.runs:
+                continue
+            if how == "is stopped":
+                await restart(machine, self.rng)
+            else:
+                machine.kill()
+                await asyncio.sleep(self.rng.uniform(0.0, 1.0))
+                start(machine)
+            self.count(f"erases, and one {how}")
+            while not machine.ready:
+                await asyncio.sleep(0.1)
 
     async def _delete(self, session: Session, seq: int) -> None:
         try:
