@@ -1,4 +1,5 @@
-"""What an account with limits has, by what was asked for, and the error that comes next (`Ledger`)."""
+"""The streams, consumers and bytes of an account with limits, by what was asked for, and the error that comes next
+(`Ledger`)."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class Kept:
 
 
 class Ledger:
-    """What the account SMALL has, by what it asked for, and which error comes next."""
+    """The streams of the account SMALL, by what it asked for, and which error comes next."""
 
     def __init__(self) -> None:
         self.streams: dict[str, Kept] = {}
@@ -61,7 +62,7 @@ class Ledger:
         return (MEMORY if storage == "memory" else FILES) - others
 
     def refusal(self, name: str, new: Kept) -> str:
-        """Of a stream that is made, or one that is changed."""
+        """The error of a stream that is made, or of one that is changed; "" for none."""
         known = name in self.streams
         if new.max_bytes > (MEMORY_STREAM if new.storage == "memory" else FILE_STREAM):
             return STREAM_TOO_BIG

@@ -1,4 +1,4 @@
-"""What a leader awaits of a follower, at the moment at which it goes on from one probe to all the rest: the answer to
+"""Answers that a leader awaits of a follower, at the moment at which it goes on from one probe to all the rest: that to
 what it has sent, or none where the follower has everything. A leader that awaits nothing, and has sent what did not
 arrive, sends that once more only when there is more to send; at the next look of `invariants.py` it mostly has."""
 

@@ -1,4 +1,4 @@
-"""What is to be compacted after erasures: nothing is forgotten, and it stays few."""
+"""Ranges that are to be compacted after erasures: none is forgotten, and they stay few."""
 
 from __future__ import annotations
 

@@ -175,8 +175,7 @@ class HandoverExam(Exam):
         return False
 
     async def _ended(self, session: Session, reply: str, got: asyncio.Queue[Msg]) -> tuple[int, int] | None:
-        """What the answer to the end of a batch tells: messages, and the last sequence. None where nobody has taken
-        it."""
+        """Messages and last sequence, as the answer to the end of a batch tells. None where nobody has taken it."""
         session.publish("handovers.fast", b"", reply)
         try:
             async with asyncio.timeout(ANSWERED):

@@ -195,7 +195,7 @@ class LimitExam(Exam):
         await self._end()
 
     async def _bytes(self, session: Session) -> None:
-        """What streams reserve, all replicas counted, to the last byte."""
+        """Bytes that streams reserve, all replicas counted, to the last one."""
         await self._clients()
         await self._made("", "S1", num_replicas=3, max_bytes=200_000)
         await self._made(STREAM_TOO_BIG, "S2", max_bytes=FILE_STREAM + 1)
@@ -244,7 +244,7 @@ class LimitExam(Exam):
         await self._end()
 
     async def _consumers(self, session: Session) -> None:
-        """Of a stream's number and the account's the lower one counts, for each stream by itself."""
+        """The lower one of a stream's number and the account's counts, for each stream by itself."""
         await self._clients()
         await self._made(MANY_CONSUMERS, "S1", max_consumers=CONSUMERS + 1)
         for name, most, replicas in (("S1", 2, 3), ("S2", CONSUMERS, 1), ("S3", -1, self.rng.choice([1, 3]))):

@@ -33,7 +33,7 @@ SETTLED = 60.0
 AGAIN = 30.0
 """Seconds for which an update is asked for again that nobody has answered."""
 SLOW = 10.0
-"""How much slower disks are while two changes race: what is decided takes some milliseconds then."""
+"""Factor by which disks are slower while two changes race: what is decided takes some milliseconds then."""
 
 
 class ResizeExam(Exam):
