@@ -12,6 +12,15 @@ from jetcluster.raft.core.peer_progress import FlowState, PeerProgress
 from testkit.sim.deployment import Deployment
 
 
+def forgotten(flow: PeerProgress) -> str:
+    """Words for what was sent to a follower that may not have it, where nobody awaits the answer, else "". The question
+    whether its log has the leader's base is none that is repeated: whoever has not says so, or its link ends."""
+    known = flow.out or flow.next == flow.match + 1 or flow.state != FlowState.REPLICATE
+    if known or flow.base_probed == flow.next - 1:
+        return ""
+    return f"{flow.next - 1} was sent to {flow.peer}, which has {flow.match}, and no answer is awaited"
+
+
 class Awaited:
     """It tells `deployment.failed` of entries whose answer nobody awaits."""
 
@@ -21,9 +30,7 @@ class Awaited:
 
     def goes_on(self, flow: PeerProgress) -> None:
         self.looked += 1
-        known = flow.out or flow.next == flow.match + 1 or flow.state != FlowState.REPLICATE
-        if not known:
-            what = f"{flow.next - 1} was sent to {flow.peer}, which has {flow.match}, and no answer is awaited"
+        if what := forgotten(flow):
             self._deployment.failed(f"at {self._deployment.scheduler.now:.3f}: a leader goes on: {what}")
 
 

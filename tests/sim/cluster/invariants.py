@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from jetcluster.cluster.store_care import PASSING
 from jetcluster.raft.api import META_GROUP, Role
-from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.replica.proposals import MAX_WAITING
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.machine import DATA, Machine
+from tests.sim.cluster.awaited import forgotten
 
 EVERY = 1.0
 """Seconds between two looks."""
@@ -269,10 +269,9 @@ class Invariants:
     def _answers_are_awaited(self, replica: Replica) -> None:
         """A leader knows of each follower that it has everything that was sent, or waits for its answer: else it sends
         that once more only when there is more to send."""
-        for peer, flow in replica.group.flows.items():
-            known = flow.out or flow.next == flow.match + 1 or flow.state != FlowState.REPLICATE
-            what = f"{flow.next - 1} was sent to {peer}, which has {flow.match}, and no answer is awaited"
-            self._require(known, f"{replica.where}: {what}")
+        for flow in replica.group.flows.values():
+            what = forgotten(flow)
+            self._require(not what, f"{replica.where}: {what}")
 
     def _consumers(self, replica: Replica) -> None:
         """None has more pending than it may, and what is gone waits for no ack."""

@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster.raft.core.peer_progress import FlowState, PeerProgress
 from testkit.sim.deployment import Deployment
-from tests.sim.cluster.awaited import Awaited, watched
+from tests.sim.cluster.awaited import Awaited, forgotten, watched
 
 pytestmark = pytest.mark.sim
 
@@ -32,4 +32,6 @@ def test_an_answer_that_nobody_awaits_is_noticed(deployment: Deployment) -> None
     flow.match = 3
     awaited.goes_on(flow)
     assert "5 was sent to P, which has 3, and no answer is awaited" in deployment.failures[0]
+    flow.base_probed = 5  # it was asked whether it has the leader's base
+    assert forgotten(flow) == ""
     deployment.failures.clear()
