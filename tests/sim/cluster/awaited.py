@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
+from unittest.mock import patch
 
 from jetcluster.raft.core.peer_progress import FlowState, PeerProgress
 from testkit.sim.deployment import Deployment
@@ -44,8 +45,5 @@ def watched(deployment: Deployment) -> Iterator[Awaited]:
         usual(self, since)
         deployment.scheduler.after(0.0, lambda: awaited.goes_on(self))
 
-    setattr(PeerProgress, "_replicate", replicate)  # noqa: B010 - as the watches of `proofs.py`
-    try:
+    with patch.object(PeerProgress, "_replicate", replicate):
         yield awaited
-    finally:
-        setattr(PeerProgress, "_replicate", usual)  # noqa: B010

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from jetcluster.meta.machine import MetaMachine
 from testkit.sim.deployment import Deployment
@@ -47,11 +48,8 @@ def watched(deployment: Deployment) -> Iterator[Decisions]:
             decisions.applied(command, before, after)
         return found
 
-    setattr(MetaMachine, "apply", apply)  # noqa: B010 - as the watches of `proofs.py`
-    try:
+    with patch.object(MetaMachine, "apply", apply):
         yield decisions
-    finally:
-        setattr(MetaMachine, "apply", usual)  # noqa: B010
 
 
 def _of_a_stream(raw: bytes) -> dict[str, Any] | None:

@@ -5,9 +5,10 @@ only when the power goes right then."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from jetcluster.cluster import orphans
@@ -110,13 +111,9 @@ def watched(deployment: Deployment) -> Iterator[DiskOrder]:
         order.removes(self, gid)
         removes(self, gid)
 
-    setattr(RocksStore, "_switch", switch)  # noqa: B010 - as the watches of `proofs.py`
-    setattr(RaftNode, "remove_group", remove)  # noqa: B010
-    if deployment.relaxed:  # all others sync each batch with entries of a data store
-        setattr(Journal, "_written", written)  # noqa: B010
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(RocksStore, "_switch", switch))
+        stack.enter_context(patch.object(RaftNode, "remove_group", remove))
+        if deployment.relaxed:  # all others sync each batch with entries of a data store
+            stack.enter_context(patch.object(Journal, "_written", written))
         yield order
-    finally:
-        setattr(RocksStore, "_switch", switches)  # noqa: B010
-        setattr(RaftNode, "remove_group", removes)  # noqa: B010
-        setattr(Journal, "_written", writes)  # noqa: B010

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from jetcluster.node import data_renewal
 from jetcluster.replica.applying import Applying
@@ -101,12 +102,9 @@ def watched(deployment: Deployment) -> Iterator[HalfStates]:
             half.copied(old, stream)
         return whole
 
-    setattr(StreamReplica, "snapshot_begin", snapshot_begin)  # noqa: B010 - as the watches of `proofs.py`
-    setattr(Applying, "_set_aside", set_aside)  # noqa: B010
-    setattr(data_renewal, "_copy_stream", copy_stream)  # noqa: B010
-    try:
+    with (
+        patch.object(StreamReplica, "snapshot_begin", snapshot_begin),
+        patch.object(Applying, "_set_aside", set_aside),
+        patch.object(data_renewal, "_copy_stream", copy_stream),
+    ):
         yield half
-    finally:
-        setattr(StreamReplica, "snapshot_begin", begins)  # noqa: B010
-        setattr(Applying, "_set_aside", sets_aside)  # noqa: B010
-        setattr(data_renewal, "_copy_stream", copies)  # noqa: B010

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from jetcluster.raft.core.snapshots import Snapshots
 from testkit.sim.deployment import Deployment
@@ -78,8 +79,5 @@ def watched(deployment: Deployment) -> Iterator[Installs]:
             if goes_on:
                 installs.kept(machine, log, index, last)
 
-    setattr(Snapshots, "install", install)  # noqa: B010 - as the watches of `proofs.py`
-    try:
+    with patch.object(Snapshots, "install", install):
         yield installs
-    finally:
-        setattr(Snapshots, "install", usual)  # noqa: B010

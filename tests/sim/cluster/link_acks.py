@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 from jetcluster.server.accounts.router import Router
 from testkit.sim.deployment import Deployment
@@ -64,8 +65,5 @@ def watched(deployment: Deployment) -> Iterator[LinkAcks]:
             acks.acks(self, subject, int(told[1]))
         return usual(self, subject, payload, reply, headers)
 
-    setattr(Router, "publish", publish)  # noqa: B010 - as the watches of `proofs.py`
-    try:
+    with patch.object(Router, "publish", publish):
         yield acks
-    finally:
-        setattr(Router, "publish", usual)  # noqa: B010

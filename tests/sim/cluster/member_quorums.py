@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from jetcluster.raft.admission import Admission
 from jetcluster.raft.core.changes import Changes
@@ -119,11 +120,6 @@ def watched(deployment: Deployment) -> Iterator[MemberQuorums]:
         quorums.refused(self, peer, gid)
         refuses(self, peer, gid, *why)
 
-    setattr(Changes, "_append", append)  # noqa: B010 - as the watches of `proofs.py`
-    setattr(Admission, "refuse", refuse)  # noqa: B010
     quorums.begin()
-    try:
+    with patch.object(Changes, "_append", append), patch.object(Admission, "refuse", refuse):
         yield quorums
-    finally:
-        setattr(Changes, "_append", appends)  # noqa: B010
-        setattr(Admission, "refuse", refuses)  # noqa: B010

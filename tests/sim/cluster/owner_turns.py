@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from jetcluster.consumer.state import turn
 from jetcluster.consumer.state.table import ConsumerTable
@@ -81,11 +82,8 @@ def watched(deployment: Deployment) -> Iterator[OwnerTurns]:
             turns.changes(self, came, owners, result)
         return result
 
-    setattr(ConsumerTable, "apply", apply)  # noqa: B010 - as the watches of `proofs.py`
-    try:
+    with patch.object(ConsumerTable, "apply", apply):
         yield turns
-    finally:
-        setattr(ConsumerTable, "apply", usual)  # noqa: B010
 
 
 def _decoded(body: bytes) -> Turn | None:

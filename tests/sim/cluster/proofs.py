@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from jetcluster.replica.reads.asked_stream import OwnStream
@@ -108,14 +109,10 @@ def watched(deployment: Deployment) -> Iterator[Proofs]:
         usual(self, asked, wanted)
 
     looks: dict[str, Callable[..., Any]] = {"_prove": prove, "since": since, "_confirmed": confirmed}
-    before = {name: getattr(ReadConfirmations, name) for name in looks}
-    for name, look in looks.items():
-        setattr(ReadConfirmations, name, _around(before[name], look))
-    try:
+    with patch.multiple(
+        ReadConfirmations, **{name: _around(getattr(ReadConfirmations, name), look) for name, look in looks.items()}
+    ):
         yield proofs
-    finally:
-        for name, usual in before.items():
-            setattr(ReadConfirmations, name, usual)
 
 
 def _around(usual: Callable[..., Any], look: Callable[..., Any]) -> Callable[..., Any]:

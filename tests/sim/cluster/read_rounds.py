@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from jetcluster.raft.core.read_index import ReadRounds
 from testkit.sim.deployment import Deployment
@@ -68,8 +69,5 @@ def watched(deployment: Deployment) -> Iterator[Rounds]:
     def add(self: ReadRounds, callback: Callable[[bool], None], exclude: str | None = None) -> None:
         usual(self, callback if exclude is not None else rounds.around(self, callback), exclude)
 
-    setattr(ReadRounds, "add", add)  # noqa: B010 - as the watches of `proofs.py`
-    try:
+    with patch.object(ReadRounds, "add", add):
         yield rounds
-    finally:
-        setattr(ReadRounds, "add", usual)  # noqa: B010

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from jetcluster.raft.journal.journal import Journal
@@ -88,8 +89,5 @@ def watched(deployment: Deployment) -> Iterator[Recoveries]:
         recoveries.opened(self, found)
         return found
 
-    setattr(Journal, "open", opened)  # noqa: B010 - as the watches of `proofs.py`
-    try:
+    with patch.object(Journal, "open", opened):
         yield recoveries
-    finally:
-        setattr(Journal, "open", usual)  # noqa: B010

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from jetcluster.errors import STREAM_NOT_FOUND, ApiError
@@ -94,10 +95,5 @@ def watched(deployment: Deployment) -> Iterator[Repeats]:
         repeats.stream(self, index, request, result, tuple(b - a for a, b in zip(before, after, strict=True)))
         return result
 
-    setattr(MetaMachine, "apply", apply_meta)  # noqa: B010 - as the watches of `proofs.py`
-    setattr(StreamMachine, "apply", apply_stream)  # noqa: B010
-    try:
+    with patch.object(MetaMachine, "apply", apply_meta), patch.object(StreamMachine, "apply", apply_stream):
         yield repeats
-    finally:
-        setattr(MetaMachine, "apply", usual_meta)  # noqa: B010
-        setattr(StreamMachine, "apply", usual_stream)  # noqa: B010

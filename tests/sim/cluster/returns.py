@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from jetcluster.raft.core.read_index import ReadRounds
 from jetcluster.raft.core.snapshots import Rejoin
@@ -105,12 +106,9 @@ def watched(deployment: Deployment) -> Iterator[Returns]:
             returns.answers(self, peer, context)
         counts(self, peer, context)
 
-    setattr(Rejoin, "on_request", on_request)  # noqa: B010 - as the watches of `proofs.py`
-    setattr(ReadRounds, "add", add)  # noqa: B010
-    setattr(ReadRounds, "on_answer", on_answer)  # noqa: B010
-    try:
+    with (
+        patch.object(Rejoin, "on_request", on_request),
+        patch.object(ReadRounds, "add", add),
+        patch.object(ReadRounds, "on_answer", on_answer),
+    ):
         yield returns
-    finally:
-        setattr(Rejoin, "on_request", requests)  # noqa: B010
-        setattr(ReadRounds, "add", adds)  # noqa: B010
-        setattr(ReadRounds, "on_answer", counts)  # noqa: B010

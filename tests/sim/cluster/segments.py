@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from jetcluster.raft.journal.journal import Journal
@@ -132,10 +133,5 @@ def watched(deployment: Deployment) -> Iterator[Segments]:
         else:
             segments.deleted(self, segment)
 
-    setattr(Retention, "collect", collect)  # noqa: B010 - as the watches of `proofs.py`
-    setattr(Journal, "delete", delete)  # noqa: B010
-    try:
+    with patch.object(Retention, "collect", collect), patch.object(Journal, "delete", delete):
         yield segments
-    finally:
-        setattr(Retention, "collect", collects)  # noqa: B010
-        setattr(Journal, "delete", deletes)  # noqa: B010

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from jetcluster.mesh.core import MeshCore
 from jetcluster.monitor.view import mesh_of
@@ -74,8 +75,5 @@ def watched(deployment: Deployment) -> Iterator[Spread]:
         await usual(self, timeout)
         spread.goes_on(self, told, links)
 
-    setattr(MeshCore, "sync_interest", sync_interest)  # noqa: B010 - as the watches of `proofs.py`
-    try:
+    with patch.object(MeshCore, "sync_interest", sync_interest):
         yield spread
-    finally:
-        setattr(MeshCore, "sync_interest", usual)  # noqa: B010

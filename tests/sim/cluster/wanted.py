@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from jetcluster.cluster.requests import asked_until
 from jetcluster.replica.proposals import Proposals
@@ -49,8 +50,5 @@ def watched(deployment: Deployment) -> Iterator[Wanted]:
         wanted.begins(group, asked_until())
         return await usual(self, group, command, seconds)
 
-    setattr(Proposals, "propose", propose)  # noqa: B010 - as the watches of `proofs.py`
-    try:
+    with patch.object(Proposals, "propose", propose):
         yield wanted
-    finally:
-        setattr(Proposals, "propose", usual)  # noqa: B010
