@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +13,16 @@ def raft_of(machine: Machine) -> Any:
     """`jetcluster.raft.node.RaftNode` of what runs there, once it has read its journal."""
     node = machine.node
     return node.jetstream._raft if node is not None and node.jetstream is not None else None
+
+
+def machine_of(machines: Iterable[Machine], log: Any) -> Machine | None:
+    """The one that has this log of a group; None for a log of a process that has ended."""
+    for machine in machines:
+        raft = raft_of(machine)
+        group = None if raft is None else raft.groups.get(log.gid)
+        if group is not None and group.log is log:
+            return machine
+    return None
 
 
 def quorum(config: Any, of: set[str]) -> bool:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from jetcluster.raft.core.snapshots import Snapshots
 from testkit.sim.deployment import Deployment
-from testkit.sim.rafts import raft_of
+from testkit.sim.rafts import machine_of, raft_of
 
 if TYPE_CHECKING:
     from testkit.sim.machine import Machine
@@ -47,15 +47,6 @@ class Installs:
         if log.last_index < last:
             self._broken(machine, log, what)
 
-    def machine(self, of: Snapshots) -> Machine | None:
-        gid = attrgetter("_state.log.gid")(of)
-        for machine in self._deployment.machines.values():
-            raft = raft_of(machine)
-            group = None if raft is None else raft.groups.get(gid)
-            if group is not None and group.snapshots is of:
-                return machine
-        return None
-
     def _cluster(self, machine: Machine) -> str:
         return self._deployment.servers[machine.name].cluster or machine.name
 
@@ -71,7 +62,7 @@ def watched(deployment: Deployment) -> Iterator[Installs]:
 
     def install(self: Snapshots, index: int, term: int, config: Any) -> None:
         log = attrgetter("_state.log")(self)
-        machine, last = installs.machine(self), log.last_index
+        machine, last = machine_of(deployment.machines.values(), log), log.last_index
         goes_on = log.term_at(index) == term and not (self.contradicted or log.damaged)
         usual(self, index, term, config)
         if machine is not None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from jetcluster.raft.admission import Admission
 from jetcluster.raft.core.changes import Changes
 from testkit.sim.deployment import Deployment
-from testkit.sim.rafts import quorum, raft_of
+from testkit.sim.rafts import machine_of, quorum, raft_of
 
 if TYPE_CHECKING:
     from testkit.sim.machine import Machine
@@ -59,7 +59,7 @@ class MemberQuorums:
 
     def begins(self, state: Any, joint: Any) -> None:
         """A leader has begun a change, with this joint configuration."""
-        found = self._machine_of(state)
+        found = machine_of(self._deployment.machines.values(), state.log)
         if found is None:
             return
         self.looked += 1
@@ -88,14 +88,6 @@ class MemberQuorums:
         raft = raft_of(self._deployment.machines[name])
         same = raft is not None and raft.journal.groups.get(gid) is log
         return bool(same and log is not None and attrgetter("damaged")(log) and now - since > NOTICED)
-
-    def _machine_of(self, state: Any) -> Machine | None:
-        for machine in self._deployment.machines.values():
-            raft = raft_of(machine)
-            group = None if raft is None else raft.groups.get(state.log.gid)
-            if group is not None and group.log is state.log:
-                return machine
-        return None
 
     def _broken(self, machine: Machine, gid: int, what: str) -> None:
         self._deployment.failed(f"at {self._deployment.scheduler.now:.3f}: {machine.name}, group {gid}: {what}")

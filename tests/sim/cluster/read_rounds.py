@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from jetcluster.raft.core.read_index import ReadRounds
 from testkit.sim.deployment import Deployment
-from testkit.sim.rafts import raft_of
+from testkit.sim.rafts import machine_of, raft_of
 
 if TYPE_CHECKING:
     from testkit.sim.machine import Machine
@@ -26,7 +26,8 @@ class Rounds:
 
     def around(self, of: ReadRounds, callback: Callable[[bool], None]) -> Callable[[bool], None]:
         """The callback of a read that is asked for now."""
-        machine, state = self._machine(of), attrgetter("_state")(of)
+        state = attrgetter("_state")(of)
+        machine = machine_of(self._deployment.machines.values(), state.log)
         if machine is None:
             return callback
         log, asked = state.log, self._deployment.scheduler.now
@@ -49,15 +50,6 @@ class Rounds:
         if known > state.applied_index:
             what = f"reads at {state.applied_index}, and {known} was committed before it was asked"
             self._deployment.failed(f"at {self._deployment.scheduler.now:.3f}: {machine.name}, group {gid}: {what}")
-
-    def _machine(self, of: ReadRounds) -> Machine | None:
-        state = attrgetter("_state")(of)
-        for machine in self._deployment.machines.values():
-            raft = raft_of(machine)
-            group = None if raft is None else raft.groups.get(state.log.gid)
-            if group is not None and group.log is state.log:
-                return machine
-        return None
 
 
 @contextmanager

@@ -7,16 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 from jetcluster.raft.core.read_index import ReadRounds
 from jetcluster.raft.core.snapshots import Rejoin
 from testkit.sim.deployment import Deployment
-from testkit.sim.rafts import raft_of
-
-if TYPE_CHECKING:
-    from testkit.sim.machine import Machine
+from testkit.sim.rafts import machine_of
 
 
 class Question:
@@ -62,7 +59,7 @@ class Returns:
     def granted(self, question: Question) -> None:
         """The voters without those who have answered, and with the one that asks, must not be a majority."""
         state = attrgetter("_state")(question.rounds)
-        machine = self._machine_of(state)
+        machine = machine_of(self._deployment.machines.values(), state.log)
         if machine is None:
             return
         self.looked += 1
@@ -73,14 +70,6 @@ class Returns:
                 what = f"{question.peer} returns, and of {config.voters} only {sorted(others)} have confirmed it"
                 now = self._deployment.scheduler.now
                 self._deployment.failed(f"at {now:.3f}: {machine.name}, group {state.log.gid}: {what}")
-
-    def _machine_of(self, state: Any) -> Machine | None:
-        for machine in self._deployment.machines.values():
-            raft = raft_of(machine)
-            group = None if raft is None else raft.groups.get(state.log.gid)
-            if group is not None and group.log is state.log:
-                return machine
-        return None
 
 
 @contextmanager

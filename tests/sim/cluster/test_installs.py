@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from testkit.sim.deployment import Deployment
+from testkit.sim.rafts import machine_of
 from tests.sim.cluster.installs import Installs, watched
 from tests.sim.cluster.invariants import Replica, replicas
 
@@ -66,8 +67,10 @@ def test_states_that_are_taken_are_looked_at(deployment: Deployment) -> None:
         machine.new_disk()
         machine.start()
         deployment.run(20.0)
-        snapshots = [one.group.snapshots for one in replicas(deployment) if one.machine is machine]
-        assert [installs.machine(one) for one in snapshots] == [machine] * len(snapshots)
+        machines = deployment.machines.values()
+        logs = [one.group.log for one in replicas(deployment) if one.machine is machine]
+        assert [machine_of(machines, log) for log in logs] == [machine] * len(logs)
+        assert machine_of([deployment.machines["n1"]], logs[0]) is None
         one = next(replica for replica in replicas(deployment) if replica.machine is machine)
         log = one.group.log
         one.group.snapshots.install(log.last_index, log.last_term, log.config)
