@@ -376,12 +376,13 @@ class StreamRequests:
             raise NotLeaderError(replica.group.leader)
         if not reached:
             raise by_code(MIN_LAST_SEQUENCE)
+        age = demands.age(began)  # before the look, and before others have a turn
         if not young or (staleness >= 0 and not demands.upstream_is_within(staleness, asked)):
             raise by_code(NOT_AVAILABLE)
         if request.msg_id_prefixes:
             return {"response": (await self._search(replica, request)).decode()}
         message = msg_get.found(replica.store, request)
-        last_seq, age = replica.store.last_seq, demands.age(began)  # before others have a turn
+        last_seq = replica.store.last_seq  # before others have a turn
         rendering = msg_get.rendering(message, no_headers=request.no_hdr)
         if len(message.headers) < msg_get.LONG_HEADER_BYTES:
             response = at_once(rendering)

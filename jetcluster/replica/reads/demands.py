@@ -331,8 +331,9 @@ class Demands:
     ) -> None:
         """Answer once all proofs are young enough, or newer than `began`. Those that are not are asked for, `times`
         times at most: one gets older while another is waited for."""
+        age = self.age()  # before the look: what is told must not be older than what was found young enough
         if self.is_within(wanted.max_staleness, began):
-            self._answer(wanted, answering, request, origin, self.age())
+            self._answer(wanted, answering, request, origin, age)
         elif times:
             go_on: Call = functools.partial(self._renew, wanted, answering, request, origin, began, times - 1)
             for one in self.ages:

@@ -126,6 +126,22 @@ async def test_the_age_counts_when_the_answer_is_made_and_not_before_it_waits_fo
 
 
 @virtual_time
+async def test_the_age_that_is_told_is_not_older_than_the_one_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seed 21000149: one look at the clock found the proof young enough, and the next one, for the answer, did not."""
+    async with Cluster() as cluster:
+        _, follower, _ = await stream(cluster)
+        await timed(cluster, follower, GET, b'{"last_by_subj":"s","consistency":"linearizable"}')
+        ages = iter([0.0600, 0.0499, 0.0501, 0.0501, 0.0010])
+        own = follower.replica("S").reads.own.demands.ages[0]
+        monkeypatch.setattr(own.asked, "since", lambda _: next(ages))
+        body = b'{"last_by_subj":"s","max_staleness":50000000,"read_info":true}'
+        head, payload, _ = await timed(cluster, follower, GET, body)
+        assert payload == b"2" and fields(head)["Nats-Staleness"] == "1ms", head
+
+
+@virtual_time
 async def test_msg_get_proves_that_its_leader_leads_after_it_has_waited_for_a_sequence() -> None:
     async with ApiCluster() as cluster:
         leader, follower, _ = await stream(cluster)
