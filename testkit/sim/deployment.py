@@ -20,7 +20,7 @@ from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 from jetcluster.node.platform import Platform
 from jetcluster.node.process import reloading
-from testkit.sim.layout import CLIENT_PORT, Server, cluster
+from testkit.sim.layout import Entrance, Server, cluster
 from testkit.sim.loop import Scheduler, SimLoop
 from testkit.sim.machine import Machine
 from testkit.sim.network import Address, Network
@@ -174,7 +174,7 @@ class Deployment:
 
     def addresses(self, *names: str) -> list[Address]:
         """Addresses of the client ports; of the main cluster's by default."""
-        return [(self.servers[name].ip, CLIENT_PORT) for name in names or self.members()]
+        return [(self.servers[name].ip, Entrance.port) for name in names or self.members()]
 
     @property
     def running(self) -> list[Machine]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 CLIENT_PORT = 4222
+WEB_PORT = 8080
 ROUTE_PORT = 6222
 LEAF_PORT = 7422
 SECRET = "secret"
@@ -56,6 +57,21 @@ class AckVersions:
     def is_second(cls, name: str) -> bool:
         """With "mixed": servers whose names end with an odd number."""
         return cls.chosen_now == "v2" or (cls.chosen_now == "mixed" and name[-1] in "13579")
+
+
+class Entrance:
+    """The port that clients come by: that of NATS, or that of WebSocket, which servers have only then."""
+
+    port = CLIENT_PORT
+
+    @classmethod
+    @contextmanager
+    def chosen(cls, *, web: bool) -> Iterator[None]:
+        before, cls.port = cls.port, WEB_PORT if web else cls.port
+        try:
+            yield
+        finally:
+            cls.port = before
 
 
 @dataclass(slots=True, frozen=True)
@@ -113,6 +129,8 @@ class Server:
             lines.append(f"leafnodes {{ reconnect: 1, remotes: [ {{ urls: [{urls}] }} ] }}")
         if any(other.leaf_of == self.cluster for other in others if self.cluster):
             lines.append(f'leafnodes {{ listen: "{self.ip}:{LEAF_PORT}" }}')
+        if Entrance.port == WEB_PORT:
+            lines.append(f'websocket {{ listen: "{self.ip}:{WEB_PORT}", no_tls: true }}')
         if self.tags:
             lines.append(f"server_tags: [{', '.join(map(json.dumps, self.tags))}]")
         if self.max_payload:

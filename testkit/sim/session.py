@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 from testkit.sim.answers import contradictions
+from testkit.sim.layout import WEB_PORT
 from testkit.sim.network import Address
+from testkit.sim.websocket import WebSocket
 
 PING = 3.0
 """Seconds between two PINGs, and until one that is not answered ends the connection."""
@@ -217,8 +219,10 @@ class Session:
     async def _open(self, host: str, port: int) -> None:
         self._greeting = self._loop.create_future()
         connection = _Connection(self)
+        transport: Any = None
         try:
-            await self._loop.create_connection(lambda: connection, host, port)
+            protocol = WebSocket(connection, self.name, self.connects) if port == WEB_PORT else connection
+            transport, _ = await self._loop.create_connection(lambda: protocol, host, port)
             await self._greeting
             options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "name": self.name,
                        "lang": "sim", "version": "1", "protocol": 1, "echo": True}  # fmt: skip
@@ -230,8 +234,8 @@ class Session:
             connection.transport.write(("".join(lines) + "PING\r\n").encode())
             await ponged
         except BaseException:
-            if connection.transport is not None:
-                connection.transport.abort()
+            if transport is not None:
+                transport.abort()
             raise
         self._connection = connection
         self.info = connection.info

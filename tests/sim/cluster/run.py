@@ -15,7 +15,7 @@ from random import Random
 
 from testkit.native import one_description, python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
-from testkit.sim.layout import LAYOUTS, AckVersions, Encryption, Server
+from testkit.sim.layout import LAYOUTS, AckVersions, Encryption, Entrance, Server
 from testkit.sim.loop import quietly_collected
 from tests.sim.cluster import liveness, nemesis, older, replicas, second_look, server_changes, small, watches
 from tests.sim.cluster.availability import Availability
@@ -111,6 +111,7 @@ def run_seed(
             older.told(),
             Encryption.chosen(result.scenario.cipher),
             AckVersions.chosen(result.scenario.acks),
+            Entrance.chosen(web=result.scenario.web),
         ):
             _run_and_tell(result, trace or wire, wire)
     finally:

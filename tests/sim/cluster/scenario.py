@@ -22,6 +22,8 @@ ENCRYPTED = 5
 """One in so many scenarios has stores that are encrypted."""
 SECOND_ACKS = 4
 """One in so many scenarios has reply subjects of version 2, at all servers or at some."""
+WEB = 8
+"""In one of so many clients come by WebSocket."""
 CIPHERS = ("aes", "chachapoly", "mixed")
 LATER = 0.2
 """Share of seeds that have a workload of weight 0."""
@@ -65,6 +67,8 @@ class Scenario:
     """Each server gets another key for its store, at some start or reload (`server_changes.rotate`)."""
     acks: str = ""
     """The version of consumers' reply subjects (`layout.AckVersions`)."""
+    web: bool = False
+    """Clients come by WebSocket (`layout.Entrance`)."""
 
     @classmethod
     def of(
@@ -128,6 +132,7 @@ class Scenario:
         rng = Random(f"acks {seed}")
         if rng.random() < 1 / SECOND_ACKS and "upgrades" not in workloads:  # servers before it do not know the flag
             scenario = replace(scenario, acks=rng.choice(["v2", "mixed"]))
+        scenario = replace(scenario, web=Random(f"web {seed}").random() < 1 / WEB)
         rng = Random(f"later faults {seed}")
         if rng.random() < LATER_FAULTS and not no_others:
             scenario = replace(scenario, rage=scenario.rage.also(rng.choice(nemesis.LATER)))

@@ -76,6 +76,9 @@ class FastIngest(Workload):
         last = self.rng.choice([COMMIT, COMMIT, COMMIT, END])
         loses = self.rng.choice([0.0, 0.0, 0.0, 0.2])
         told, sent = 0, 0
+        lost = (
+            False  # what was to end the batch: it is ended without a message then, as pings would be answered for ever
+        )
         while True:
             while sent < len(texts) and sent < told + 2 * flow:
                 sent += 1
@@ -84,7 +87,8 @@ class FastIngest(Workload):
                     continue
                 operation = last if sent == len(texts) else min(sent - 1, 1)
                 session.publish("fast.part", texts[sent - 1].encode(), f"{stem}.{sent}.{operation}.$FI")
-            msg = await self._answer(session, f"{stem}.{sent}.{PING}.$FI", got)
+            asks = f"{sent + 1}.{END}" if lost else f"{sent}.{PING}"
+            msg = await self._answer(session, f"{stem}.{asks}.$FI", got)
             if msg.status:  # nobody is there who takes it
                 self.count("refused")
                 return
@@ -95,6 +99,7 @@ class FastIngest(Workload):
                 self.judge.settled(batch, int(answer["seq"]))
             elif kind == "gap":
                 self.judge.gap(batch, int(answer["last_seq"]), int(answer["seq"]))
+                lost = int(answer["seq"]) > len(texts)
             elif kind == "err" or "error" in answer:
                 self.count("refused")
                 return
