@@ -50,7 +50,7 @@ def frame(opcode: int, payload: bytes, mask: bytes, *, final: bool = True) -> by
 
 
 class Frames:
-    """What has come and is not taken yet."""
+    """Bytes that came, until they are whole frames."""
 
     def __init__(self) -> None:
         self._data = b""
@@ -109,7 +109,7 @@ class WebSocket(asyncio.Protocol):
         self._count = itertools.count(number)
         self._transport: Any = None
         self._head: bytes | None = b""
-        """What has come of the answer; None once it has been whole."""
+        """Bytes of the answer so far; None once it has been whole."""
         self._frames = Frames()
         self._pings: list[bytes] = []
         self._closing = False
