@@ -8,6 +8,7 @@ import errno
 import json
 import math
 import re
+import signal
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
@@ -45,6 +46,8 @@ UPTIME = 100.0
 """Seconds of the monotonic clocks when the simulation begins."""
 MEMORY = 8 << 30
 DESCRIPTORS = 65_536
+ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+"""Signals upon which a node ends; the last one after it has sent its clients away."""
 FEW = 16
 """Descriptors that a process has open, unless they run short."""
 SMALL_RETENTION = 16
@@ -236,6 +239,8 @@ class Machine:
         """Times of all; shared by the machines of a deployment."""
         self.exits: list[int] = []
         """Exit codes of processes that ended by themselves."""
+        self._told_to_end = False
+        """The process got a signal upon which it ends."""
         self.last_words = ""
         """Words of the process before that tell what made it end."""
         self._scheduler = scheduler
@@ -329,6 +334,7 @@ class Machine:
     def begin(self) -> SimLoop:
         """A process, with nothing in it yet."""
         assert self.loop is None
+        self._told_to_end = False
         self.host.up = True
         loop = self.loop = SimLoop(self._scheduler, self.clock, self._work, self._raised)  # type: ignore[abstract]
         loop.level = self.level
@@ -361,7 +367,7 @@ class Machine:
         self._trace.add(self.name, f"exits with {code}")
         self.exits.append(code)
         words = " ".join(self.loop.log.fatals) if self.loop is not None else ""
-        if code and not self.disk_troubled():
+        if (code or not self._told_to_end) and not self.disk_troubled():
             self._failed(f"{self.name} ends by itself with {code}, and nothing has happened to its disk: {words}")
         self._gone(tell=True)
         self.disk.kill_process()
@@ -406,6 +412,7 @@ class Machine:
 
     def signal(self, number: int) -> None:
         if self.loop is not None and number in self.loop.signals:
+            self._told_to_end |= number in ENDS
             self.loop.from_outside(self.loop.signals[number])
 
     def pause(self) -> None:

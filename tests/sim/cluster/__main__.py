@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from jetcluster import native
 from testkit.sim.layout import Encryption
 from tests.sim.cluster import apart, batch, causes, replay
 from tests.sim.cluster.run import run_seed
@@ -41,6 +42,8 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="print the seeds that fail only")
     parser.add_argument("--record", action="store_true", help="add what was run to totals.toml")
     arguments = parser.parse_args()
+    if native.publish_lines is None:
+        print(f"no compiled loops, so even seeds are other runs than elsewhere: {native.why_pure}", file=sys.stderr)
     Encryption.cipher = arguments.cipher
     only = None if arguments.only is None else tuple(arguments.only)
     drawing = batch.Drawing(only, tuple(arguments.faults), arguments.wider, arguments.no_others)

@@ -40,12 +40,18 @@ class Majorities:
         return {name for name, machine in self._deployment.machines.items() if self.is_well(machine)}
 
     def has_one(self, found: list[Replica], well: set[str]) -> bool:
-        """True when a majority is well by what every replica knows of the members; a replica that has lost something,
-        or is not whole yet, does not count. False where none knows any: the only disk of a stream came back empty."""
+        """True when a majority is well and connected by what every replica knows of the members; a replica that has
+        lost something, or is not whole yet, does not count. False where none knows any: the only disk of a stream came
+        back empty."""
+        return bool(self.of(found, well))
+
+    def of(self, found: list[Replica], well: set[str]) -> set[str]:
+        """Names of the machines that have a place in each such majority; none where one is wanting."""
         whole = {one.group.me: one.machine for one in found if one.machine.name in well and _counts(one)}
         configs = [one.group.log.config for one in found]
         sets = {voters for config in configs for voters in (config.voters, config.outgoing) if voters}
-        return bool(sets) and all(self._is_quorum(voters, whole) for voters in sets)
+        majorities = [self._majority(voters, whole) for voters in sets]
+        return set().union(*majorities) if all(majorities) else set()
 
     def can_serve(self, found: list[Replica], well: set[str]) -> bool:
         """`has_one`, of servers that know which streams there are. Who has started again hears that from the meta
@@ -56,10 +62,23 @@ class Majorities:
         told = self.has_one([one for one in metas if one.cluster == found[0].cluster], well)
         return self.has_one(found, well if told else knowing)
 
-    def _is_quorum(self, voters: Any, whole: dict[str, Machine]) -> bool:
+    def _majority(self, voters: Any, whole: dict[str, Machine]) -> set[str]:
+        """Names of the machines of a majority that hear each other, and nothing of those that are left. Whoever is
+        heard now and then, or by some, may disturb it."""
         machines = [whole[voter] for voter in voters if voter in whole]
-        connected = all(self._hear(one, other) for one, other in itertools.combinations(machines, 2))
-        return 2 * len(machines) > len(voters) and connected
+        for machine in machines:
+            near = [other for other in machines if other is machine or not self.are_apart(machine, other)]
+            alone = all(self.are_apart(one, other) for one in near for other in machines if other not in near)
+            if 2 * len(near) > len(voters) and alone:
+                hear = all(self._hear(one, other) for one, other in itertools.combinations(near, 2))
+                return {one.name for one in near} if hear else set()
+        return set()
+
+    def are_apart(self, one: Machine, other: Machine) -> bool:
+        """Nothing comes from either of them to the other one."""
+        links = self._deployment.network.link
+        ends = (one.host.ip, other.host.ip)
+        return all(links(*way).cut_since is not None for way in (ends, ends[::-1]))
 
     def _hear(self, one: Machine, other: Machine) -> bool:
         links = self._deployment.network.link
@@ -103,7 +122,7 @@ class Availability:
         now = self._deployment.scheduler.now
         for key, found in groups.items():
             since = self._since.setdefault(key, now)
-            if self._commits_what_it_has(key, found) or not self._majorities.has_one(found, well):
+            if self._commits_what_it_has(key, found, well) or not self._majorities.has_one(found, well):
                 self._since[key] = now
                 continue
             self.longest = max(self.longest, now - since)
@@ -112,9 +131,9 @@ class Availability:
                 raise Violation(f"at {now:.3f}: {found[0].where}: a majority is well and connected, and nothing was "
                                 f"committed for {now - since:.1f} s")  # fmt: skip
 
-    def _commits_what_it_has(self, key: Key, found: list[Replica]) -> bool:
+    def _commits_what_it_has(self, key: Key, found: list[Replica], well: set[str]) -> bool:
         """Somebody leads and has committed all that it was given, or somebody knows of more that is committed than the
-        last time: a leader may have come and gone in between."""
+        last time: a leader may have come and gone in between. One that the majority does not hear leads nobody."""
         commit, before = max(one.group.commit_index for one in found), self._commits.get(key, 0)
         self._commits[key] = max(commit, before)
         if commit > before:
@@ -123,6 +142,9 @@ class Availability:
         if not leaders:
             return False
         leader = max(leaders, key=lambda one: int(one.group.term))
+        apart = {one.machine.name for one in found if self._majorities.are_apart(leader.machine, one.machine)}
+        if apart and (majority := self._majorities.of(found, well)) and majority <= apart:
+            return False
         return bool(leader.group.commit_index >= leader.group.log.last_index)
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from testkit.previous import git
 from tests.sim.cluster import nemesis
 from tests.sim.cluster.nemesis import Rage
 from tests.sim.cluster.run import run_seed
@@ -56,10 +57,14 @@ class Totals:
     """Seconds."""
     gap: float = 0.0
     """The longest of any seed, in seconds; not recorded."""
+    failures: list[int] = field(default_factory=list)
+    """The seeds that failed, of those that were added here."""
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
-        self.failed += bool(outcome.failure)
+        if outcome.failure:
+            self.failed += 1
+            self.failures.append(outcome.seed)
         self.hours += outcome.seconds / 3_600
         self.cpu += outcome.cpu
         self.gap = max(self.gap, outcome.gap)
@@ -143,8 +148,9 @@ def recorded() -> Totals:
     return Totals(row["seeds"], row["failed"], row["hours"], row["cpu_seconds"])
 
 
-def record(totals: Totals) -> Totals:
-    """Adds them to the file; returns what it says then."""
+def record(totals: Totals, commit: str = "") -> Totals:
+    """Adds them to the file, and to what it says of this commit; returns the sums that it says then. `commit`: of this
+    tree where it is not given."""
     before = recorded()
     total = Totals(
         before.seeds + totals.seeds,
@@ -152,9 +158,34 @@ def record(totals: Totals) -> Totals:
         before.hours + totals.hours,
         before.cpu + totals.cpu,
     )
-    TOTALS.write_text(
-        "# All seeds that were run with --record, on every version since the simulation began.\n"
+    with TOTALS.open("rb") as file:
+        commits = tomllib.load(file).get("commits", {})
+    name = commit or commit_here()
+    old = commits.pop(name, {"seeds": 0, "failures": []})
+    today = datetime.now(UTC).date()
+    commits[name] = {
+        "date": today,
+        "seeds": old["seeds"] + totals.seeds,
+        "failures": [*old["failures"], *totals.failures],
+    }
+    rows = [
+        f'[commits."{name}"]\ndate = {row["date"]}\nseeds = {row["seeds"]}\nfailures = {row["failures"]}\n'
+        for name, row in commits.items()
+    ]
+    head = (
+        "# All seeds that were run with --record, on every version since the simulation began; those of each commit\n"
+        "# since 2026-11-30, with what failed there (+: of a tree with more than the commit has).\n"
         f"seeds = {total.seeds}\nfailed = {total.failed}\nhours = {total.hours:.2f} # of simulated time\n"
-        f"cpu_seconds = {total.cpu:.0f}\nlast = {datetime.now(UTC):%Y-%m-%d}\n"
+        f"cpu_seconds = {total.cpu:.0f}\nlast = {today}\n"
     )
+    TOTALS.write_text("\n".join((head, *rows)))
     return total
+
+
+def commit_here() -> str:
+    """The commit of this tree; "+" behind it where the simulated code was changed since."""
+    root = Path(__file__).parents[3]
+    found = git(root, "rev-parse", "--short=8", "HEAD")
+    changed = git(root, "status", "--porcelain", "--untracked-files=no", "--", "jetcluster", "testkit", "tests/sim")
+    only = f"M {TOTALS.relative_to(root)}"
+    return f"{found or 'unknown'}{'+' if changed not in ('', only) else ''}"

@@ -70,10 +70,10 @@ class Punctuality:
         ]
         well = self._well()
         leaders = [one for one in found if one.group.role is Role.LEADER]
-        if not leaders or not self._majorities.has_one(found, well):
+        if not leaders:
             return False
         newest = max(leaders, key=lambda one: int(one.group.term))
-        return newest.machine.name in well and bool(newest.stream.leading)
+        return newest.machine.name in self._majorities.of(found, well) and bool(newest.stream.leading)
 
     def _well(self) -> set[str]:
         """Names of servers that are well and say so: one whose disk has room again looks for that every second or two,

@@ -1,4 +1,4 @@
-"""A seed is the same wherever it runs: alone or among others, in another process, with other hashes.
+"""A seed is the same wherever it runs: alone or among others, in another process, with other hashes, in another place.
 
 A run's digest covers each segment that the network brought, in order, and each line of the logs.
 """
@@ -9,13 +9,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 ROOT = Path(__file__).parents[3]
 BATCH_HASH_SEED = 1
+ELSEWHERE: Final = {
+    "TZ": "Pacific/Chatham", "LC_ALL": "C", "HOME": "/nonexistent", "COLUMNS": "40", "PYTHONUTF8": "0",
+}  # fmt: skip
+"""Variables of the processes that have one seed each: all that may differ from one machine to the next."""
 _LINE = re.compile(r"^seed (\d+): .* of CPU, ([0-9a-f]{32})", re.MULTILINE)
 
 
@@ -39,12 +44,13 @@ class Replay(NamedTuple):
         )
 
 
-def digests(*arguments: str, hash_seed: int) -> dict[int, str]:
-    """The digests that another process comes to, by seed. `arguments`: of `python -m tests.sim.cluster`."""
+def digests(*arguments: str, hash_seed: int, variables: Mapping[str, str] = MappingProxyType({})) -> dict[int, str]:
+    """The digests that another process comes to, by seed. `arguments`: of `python -m tests.sim.cluster`. `variables`:
+    of its environment, besides those of this process."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.sim.cluster", *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+        env={**os.environ, **variables, "PYTHONHASHSEED": str(hash_seed)},
         capture_output=True,
         text=True,
         check=False,  # a seed that fails replays as well
@@ -56,8 +62,8 @@ def digests(*arguments: str, hash_seed: int) -> dict[int, str]:
 
 
 def alone(seed: int, hash_seed: int) -> str:
-    """The digest of a seed that has a process for itself."""
-    return digests("--seed", str(seed), hash_seed=hash_seed)[seed]
+    """The digest of a seed that has a process for itself, somewhere else."""
+    return digests("--seed", str(seed), hash_seed=hash_seed, variables=ELSEWHERE)[seed]
 
 
 def check(start: int, count: int, *, workers: int = 1) -> Iterator[Replay]:

@@ -94,7 +94,43 @@ def test_where_no_majority_is_well_nobody_has_to_lead(
     assert leaderless(deployment) < 1.0
 
 
-def test_one_that_is_struck_leaves_a_majority(deployment: Deployment) -> None:
+def alone(deployment: Deployment) -> None:
+    cut_links(deployment, ["n3"], ["n1", "n2"])
+
+
+def still(deployment: Deployment) -> None:
     deployment.machines["n3"].pause()
+
+
+@pytest.mark.parametrize("strike", [alone, still])
+def test_one_that_is_struck_leaves_a_majority(deployment: Deployment, strike: Callable[[Deployment], None]) -> None:
+    strike(deployment)
     with pytest.raises(Violation, match="a majority is well"):
         leaderless(deployment)
+
+
+def one_way(deployment: Deployment) -> None:
+    cut_links(deployment, ["n3"], ["n1", "n2"], one_way=True)
+
+
+def between_two(deployment: Deployment) -> None:
+    cut_links(deployment, ["n2"], ["n3"])
+
+
+@pytest.mark.parametrize("strike", [one_way, between_two])
+def test_one_that_is_heard_by_some_may_disturb_the_others(
+    deployment: Deployment, strike: Callable[[Deployment], None]
+) -> None:
+    strike(deployment)
+    assert leaderless(deployment) < 1.0
+
+
+def test_a_leader_that_is_cut_off_leads_nobody(deployment: Deployment) -> None:
+    """It has committed all that it was given; the others, who elect nobody, are to have a leader."""
+    leader = next(one for one in replicas(deployment) if one.group.role is Role.LEADER)
+    cut_links(deployment, [leader.machine.name], [name for name in deployment.machines if name != leader.machine.name])
+    availability = Availability(deployment)
+    with pytest.raises(Violation, match="a majority is well"):
+        for _ in range(50):
+            availability.look()
+            deployment.scheduler.now += 0.5

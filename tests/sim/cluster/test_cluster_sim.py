@@ -13,6 +13,8 @@ import os
 import random
 import resource
 import secrets
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +26,7 @@ import pytest
 from jetcluster import native
 from testkit.sim import machine
 from tests import rotation
-from tests.sim.cluster import apart, batch, replay
+from tests.sim.cluster import __main__, apart, batch, replay
 from tests.sim.cluster.run import run_seed
 
 pytestmark = pytest.mark.sim
@@ -90,6 +92,18 @@ def test_seeds_of_this_commit_replay_in_a_batch_and_alone() -> None:
     assert all(one.same for one in found), "\n".join(map(str, found))
 
 
+def test_a_process_of_its_own_is_somewhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+
+    def run(command: list[str], env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(env)
+        return subprocess.CompletedProcess(command, 0, f"seed 7: 1.0 s in 1.00 s of CPU, {'a' * 32}; no gap", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert replay.alone(7, 3) == "a" * 32
+    assert replay.ELSEWHERE.items() <= asked[0].items() and asked[0]["PYTHONHASHSEED"] == "3"
+
+
 def test_a_seed_that_does_not_replay_is_told() -> None:
     found = replay.Replay(7, "a" * 32, "b" * 32)
     assert not found.same and "seed 7 DIFFERS" in str(found) and "--seed 7 --wire" in str(found)
@@ -114,6 +128,19 @@ def test_a_machine_without_compiled_loops_runs_a_seed_alike(monkeypatch: pytest.
     monkeypatch.setattr(native, "described", "Python alone: JETCLUSTER_PURE is set")
     assert run_seed(7111, scenario=scenario).digest == here.digest
     assert native.described == "Python alone: JETCLUSTER_PURE is set"
+
+
+def test_who_runs_seeds_without_compiled_loops_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An even seed is another run there: messages go between servers in other frames."""
+    monkeypatch.setattr(sys, "argv", ["sim", "--count", "0", "--start", "2"])
+    said = []
+    for publish_lines in (len, None):
+        monkeypatch.setattr(native, "publish_lines", publish_lines)
+        assert __main__.main() == 0
+        said.append(capsys.readouterr().err)
+    assert said[0] == "" and "even seeds are other runs" in said[1]
 
 
 def test_no_node_asks_the_real_machine(monkeypatch: pytest.MonkeyPatch) -> None:

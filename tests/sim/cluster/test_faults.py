@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -241,6 +242,22 @@ def test_a_node_that_ends_by_itself_is_a_failure_unless_its_disk_fails(deploymen
     deployment.run(10.0)
     text = "n1 ends by itself with 1, and nothing has happened to its disk: nobody knows why"
     assert deployment.failures == ([] if excused else [text])
+
+
+def test_a_node_that_stops_without_a_signal_is_a_failure_also_where_it_says_that_all_is_well(
+    deployment: Deployment,
+) -> None:
+    machine = deployment.machines["n1"]
+    machine.signal(signal.SIGTERM)
+    deployment.run(5.0)
+    machine.start()
+    deployment.run(5.0)
+    assert deployment.failures == [] and machine.exits == [0]
+    assert machine.loop is not None and machine.node is not None
+    machine.loop.from_outside(machine.node.interrupt)
+    deployment.run(5.0)
+    assert machine.exits == [0, 0]
+    assert deployment.failures == ["n1 ends by itself with 0, and nothing has happened to its disk: "]
 
 
 def test_a_server_that_ends_again_and_again_is_not_started_for_ever(deployment: Deployment) -> None:

@@ -10,6 +10,7 @@ from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.session import Msg
 from tests.sim.cluster.availability import SLOWEST, Majorities
 from tests.sim.cluster.invariants import replicas
+from tests.sim.cluster.machine_faults import cut_links
 from tests.sim.cluster.pulse import LONGEST, SLOWED, Pulse
 from tests.sim.cluster.run import started
 
@@ -55,6 +56,16 @@ def test_where_no_majority_is_well_no_ack_is_owed(deployment: Deployment, pulse:
         deployment.machines[name].pause()
     deployment.run(3 * LONGEST)
     assert pulse.longest < 1.0
+
+
+def test_acks_come_soon_where_a_majority_is_apart_from_the_leader(deployment: Deployment, pulse: Pulse) -> None:
+    leader = next(one for one in replicas(deployment) if one.stream is not None and one.stream.leading)
+    others = [name for name in deployment.machines if name != leader.machine.name]
+    began = deployment.scheduler.now
+    cut_links(deployment, [leader.machine.name], others)
+    deployment.run(3 * LONGEST)
+    assert 0.5 < pulse.longest < LONGEST, "until the majority has another leader"
+    assert pulse.last > began + 2 * LONGEST
 
 
 def test_who_started_again_counts_once_somebody_can_tell_it_of_its_streams() -> None:

@@ -9,6 +9,7 @@ import pytest
 from testkit.sim.deployment import Deployment
 from testkit.twins.storage.sim_disk import TAIL
 from tests.sim.cluster.invariants import jetstream_of, replicas
+from tests.sim.cluster.machine_faults import cut_links
 from tests.sim.cluster.punctuality import AGREED, EVERY, SLACK, SYNCS, Punctuality
 from tests.sim.cluster.workloads.times import Times
 
@@ -48,6 +49,21 @@ def test_who_cannot_be_led_is_late_until_it_is(deployment: Deployment) -> None:
     for due in (began + 4.5, began + 9.0):
         assert resumed + SLACK - 2 * EVERY < punctuality.latest(due) < resumed + 6.0
     assert punctuality.latest(now) < now + 1.1 * SLACK, "it is led again"
+
+
+def test_a_leader_that_is_cut_off_leads_nobody(deployment: Deployment) -> None:
+    """Until another one does the majority may be late, however long the old one takes itself for the leader."""
+    punctuality = begun(deployment)
+    leader = next(one for one in replicas(deployment) if one.stream is not None and one.stream.leading)
+    others = [name for name in deployment.machines if name != leader.machine.name]
+    due = deployment.scheduler.now
+    cut_links(deployment, [leader.machine.name], others)
+    punctuality.look()
+    assert leader.stream.leading
+    assert punctuality.latest(due - EVERY / 2) > due + SLACK
+    deployment.run(10.0)
+    now = deployment.scheduler.now
+    assert punctuality.latest(now) == pytest.approx(now + SLACK, abs=0.01), "another one leads the majority"
 
 
 def test_disks_that_have_room_again_excuse_until_their_servers_have_looked(deployment: Deployment) -> None:
