@@ -77,6 +77,9 @@ PARTS = {
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
     ),
+    "exam-reloads": (
+        "_users", "_permissions", "_mappings", "_limits", "_sizes", "_tags", "_refused"
+    ),
 }  # fmt: skip
 
 
