@@ -249,7 +249,7 @@ class Invariants:
             left = [at for at, answer in waiting.items() if not (answer.done() or stream.machine.has_job(at))]
             self._require(not left, f"{where}: it leads no more, and requests wait for its commands {left}")
             # The command at which a leader came upon damage was left unanswered, and its replica has another state now.
-            kept = [] if replica.machine.name in self._deployment.victims else list(stream.ingest.proposed)
+            kept = [] if replica.machine.damaged_data else list(stream.ingest.proposed)
             self._require(not kept, f"{where}: it leads no more, and publishes wait for its commands {kept}")
         self._consumers(replica)
         self._batches_end(replica)
