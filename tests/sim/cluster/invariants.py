@@ -74,6 +74,12 @@ def newest_meta(deployment: Deployment) -> Any:
     return max((one.meta.machine for one in found if one is not None), key=lambda meta: meta.applied_index)
 
 
+def assignment_of(deployment: Deployment, stream: str) -> Any:
+    """`jetcluster.meta.state.Assignment` of a stream whose name no other account has."""
+    (assignment,) = [one for one in newest_meta(deployment).all_assignments() if one.name == stream]
+    return assignment
+
+
 def replicas(deployment: Deployment) -> Iterator[Replica]:
     """Every group of every node that runs."""
     for name, machine in deployment.machines.items():
