@@ -30,7 +30,7 @@ from testkit.sim.vows import Vows
 MAIN = "sim"
 """The cluster that is no leaf."""
 COPIES = 3
-"""Voters of a group of which one may lose its data."""
+"""Replicas of a stream, voters of its group, of which one may lose its data."""
 SHRINKS = 15.0
 """Seconds after which a change of a stream that somebody asks for is known to all, or comes to nothing."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -48,8 +48,8 @@ def watch(
             del waiting[gid]
         for gid in [gid for gid in waiting if gid in raft.groups]:
             what = _apart(raft.groups[gid], waiting.pop(gid))
-            renewed = machine.name in deployment.victims  # nothing of the damaged files may be left
-            if what and not (renewed or machine.disk_troubled(JOURNAL) or machine.disk_troubled(DATA)):
+            # A store that was renewed since has nothing of the damaged files any more.
+            if what and not (machine.damaged_data or machine.disk_troubled(JOURNAL) or machine.disk_troubled(DATA)):
                 broken((machine.name, gid), what)
         if waiting and deployment.scheduler.now < end:
             deployment.scheduler.after(POLL, look)

@@ -18,6 +18,8 @@ HANGS = 1.25
 """Seconds after which a server whose disk seems to hang says so (`RaftConfig.journal_hangs`)."""
 AGREE = 35.0
 """Seconds within which servers go by the time of a majority of clocks that were set, and no write hangs any more."""
+SPREAD = 1.5
+"""Seconds until all servers know who listens and who answers, and until the last message has come."""
 LOOK = 0.25
 """Seconds between two looks whether that is so."""
 

@@ -74,6 +74,12 @@ def newest_meta(deployment: Deployment) -> Any:
     return max((one.meta.machine for one in found if one is not None), key=lambda meta: meta.applied_index)
 
 
+def assignment_of(deployment: Deployment, stream: str) -> Any:
+    """`jetcluster.meta.state.Assignment` of a stream whose name no other account has."""
+    (assignment,) = [one for one in newest_meta(deployment).all_assignments() if one.name == stream]
+    return assignment
+
+
 def replicas(deployment: Deployment) -> Iterator[Replica]:
     """Every group of every node that runs."""
     for name, machine in deployment.machines.items():
@@ -249,7 +255,7 @@ class Invariants:
             left = [at for at, answer in waiting.items() if not (answer.done() or stream.machine.has_job(at))]
             self._require(not left, f"{where}: it leads no more, and requests wait for its commands {left}")
             # The command at which a leader came upon damage was left unanswered, and its replica has another state now.
-            kept = [] if replica.machine.name in self._deployment.victims else list(stream.ingest.proposed)
+            kept = [] if replica.machine.damaged_data else list(stream.ingest.proposed)
             self._require(not kept, f"{where}: it leads no more, and publishes wait for its commands {kept}")
         self._consumers(replica)
         self._batches_end(replica)

@@ -34,7 +34,7 @@ def wrong(deployment: Deployment) -> Iterator[str]:
     for name, machine in deployment.machines.items():
         jetstream = jetstream_of(machine)
         if jetstream is not None:
-            damaged = name in deployment.victims
+            damaged = bool(machine.disk.incidents)
             yield from (f"{name}: {text}" for text in _server(machine.node, jetstream, damaged=damaged))
 
 

@@ -11,6 +11,7 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.stream.ports import SIDE_MEMBERS
 from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.machine import DATA
 from tests.sim.cluster import invariants, liveness, reckoning, reread
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def compare_all(deployment: Deployment) -> int:
             try:
                 own = contents(replica)
             except KvDamagedError:
-                if name not in deployment.victims:
+                if not deployment.machines[name].disk_troubled(DATA):
                     raise
                 continue  # rot that its server has not come upon yet
             groups.setdefault(key, []).append((name, own))
@@ -113,7 +114,7 @@ def read_again(deployment: Deployment) -> None:
         try:
             wrong = next(reread.server(jetstream), "")
         except (DamagedError, KvDamagedError):
-            if name not in deployment.victims:
+            if not deployment.machines[name].disk_troubled(DATA):
                 raise
             continue  # rot that its server has not come upon yet
         if wrong:

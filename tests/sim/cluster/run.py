@@ -16,7 +16,7 @@ from random import Random
 from testkit.native import one_description, python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, AckVersions, Encryption, Entrance, Server
-from testkit.sim.loop import quietly_collected
+from testkit.sim.loop import SimLoop, quietly_collected
 from tests.sim.cluster import liveness, nemesis, older, replicas, second_look, server_changes, small, watches
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.flushes import Flushes
@@ -160,16 +160,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> str:
 
 def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
     rng = Random(f"workloads {scenario.seed}")
-    for machine in deployment.machines.values():
-        machine.clock.set_rate(1.0 + rng.uniform(-200e-6, 200e-6))
-        machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
-        machine.clock.slowness = machine.usual_slowness = scenario.processor
-        machine.cuts = scenario.cuts
-        machine.disk_pace, machine.segment, machine.batch = scenario.pace, scenario.segment, scenario.batch
-        machine.raft_limits = small.raft_limits(small=scenario.small, slow_beat=scenario.slow_beat)
-        machine.new_disk(scenario.disk)
-    for name in scenario.workloads:
-        found()[name].before(deployment, Random(f"{name} {scenario.seed}"))
+    _equip(deployment, scenario, rng)
     for name in deployment.servers:
         deployment.machines[name].start()
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
@@ -181,46 +172,68 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
             deployment.run_until_done(
                 deployment.spawn(workload.loop, workload.prepare(), f"{workload.name} begins"), START
             )
-        Invariants(deployment).begin()
-        Flushes(deployment).begin()
-        Valves(deployment).begin()
-        availability.begin()
-        Readers(deployment).begin()
-        moves = Moves(deployment)
-        moves.begin()
-        tasks = [
-            deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
-        ]
+        for judge in (
+            Invariants(deployment), Flushes(deployment), Valves(deployment), availability, Readers(deployment)
+        ):  # fmt: skip
+            judge.begin()
         control = deployment.client("nemesis")
-        raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
-        if scenario.rotates:
-            keys = server_changes.rotate(deployment, Random(f"keys {scenario.seed}"), scenario.rage.seconds)
-            deployment.spawn(control, keys, "keys are changed")
-        deployment.run_until_done(deployment.spawn(control, raging, "the faults"), FAULTS)
-        moves.calm()
-        deployment.spawn(control, liveness.supervise(deployment), "the supervisor")
-        deployment.spawn(
-            control, server_changes.tidy(deployment, Random(f"administrator {scenario.seed}")), "the administrator"
-        )
-        settling = deployment.spawn(control, liveness.settle(deployment), "settling")
-        for workload in running:
-            workload.stopping = True
-        for task in tasks:
-            deployment.run_until_done(task, STOP)
-        deployment.run_until_done(settling, liveness.SETTLES + 1.0)
-        alike = replicas.settle(deployment, quiet=replicas.SHORT)
-        deployment.run_until_done(deployment.spawn(control, alike, "replicas become alike"), 2 * replicas.SETTLE)
-        for workload in running:
-            deployment.run_until_done(
-                deployment.spawn(workload.loop, workload.check(), f"{workload.name} is checked"), CHECK
-            )
-        alike = replicas.settle(deployment)
-        deployment.run_until_done(deployment.spawn(control, alike, "replicas stay alike"), 2 * replicas.SETTLE)
-        if scenario.again:
-            again = second_look.look_again(deployment, Random(rng.getrandbits(64)))
-            deployment.run_until_done(deployment.spawn(control, again, "the second look"), 4 * replicas.SETTLE)
+        _strike(deployment, scenario, rng, running, control)
+        _settle(deployment, scenario, rng, running, control)
     finally:
         result.gap = max(availability.longest, 0.0 if pulse is None else pulse.longest)
         for workload in running:
             for what, number in workload.counts.items():
                 result.counts[f"{workload.name}: {what}"] = number
+
+
+def _equip(deployment: Deployment, scenario: Scenario, rng: Random) -> None:
+    """Makes machines and servers what the scenario says, before any of them starts."""
+    for machine in deployment.machines.values():
+        machine.clock.set_rate(1.0 + rng.uniform(-200e-6, 200e-6))
+        machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
+        machine.clock.slowness = machine.usual_slowness = scenario.processor
+        machine.cuts = scenario.cuts
+        machine.disk_pace, machine.segment, machine.batch = scenario.pace, scenario.segment, scenario.batch
+        machine.raft_limits = small.raft_limits(small=scenario.small, slow_beat=scenario.slow_beat)
+        machine.new_disk(scenario.disk)
+    for name in scenario.workloads:
+        found()[name].before(deployment, Random(f"{name} {scenario.seed}"))
+
+
+def _strike(deployment: Deployment, scenario: Scenario, rng: Random, running: list[Workload], control: SimLoop) -> None:
+    """Has workloads work beside the faults; returns once both are over, and all is led, current and whole again."""
+    moves = Moves(deployment)
+    moves.begin()
+    tasks = [deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running]
+    raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
+    if scenario.rotates:
+        keys = server_changes.rotate(deployment, Random(f"keys {scenario.seed}"), scenario.rage.seconds)
+        deployment.spawn(control, keys, "keys are changed")
+    deployment.run_until_done(deployment.spawn(control, raging, "the faults"), FAULTS)
+    moves.calm()
+    deployment.spawn(control, liveness.supervise(deployment), "the supervisor")
+    deployment.spawn(
+        control, server_changes.tidy(deployment, Random(f"administrator {scenario.seed}")), "the administrator"
+    )
+    settling = deployment.spawn(control, liveness.settle(deployment), "settling")
+    for workload in running:
+        workload.stopping = True
+    for task in tasks:
+        deployment.run_until_done(task, STOP)
+    deployment.run_until_done(settling, liveness.SETTLES + 1.0)
+
+
+def _settle(deployment: Deployment, scenario: Scenario, rng: Random, running: list[Workload], control: SimLoop) -> None:
+    """Looks at everything once all is calm, before the workloads and exams check what they know and after it; in some
+    runs once more after all servers have started again."""
+    alike = replicas.settle(deployment, quiet=replicas.SHORT)
+    deployment.run_until_done(deployment.spawn(control, alike, "replicas become alike"), 2 * replicas.SETTLE)
+    for workload in running:
+        deployment.run_until_done(
+            deployment.spawn(workload.loop, workload.check(), f"{workload.name} is checked"), CHECK
+        )
+    alike = replicas.settle(deployment)
+    deployment.run_until_done(deployment.spawn(control, alike, "replicas stay alike"), 2 * replicas.SETTLE)
+    if scenario.again:
+        again = second_look.look_again(deployment, Random(rng.getrandbits(64)))
+        deployment.run_until_done(deployment.spawn(control, again, "the second look"), 4 * replicas.SETTLE)

@@ -84,22 +84,12 @@ class Scenario:
         `nemesis.WIDER` says by default. `faults`: these are there besides those that are drawn, or `no_others`."""
         wider = nemesis.WIDER if wider is None else wider
         rng = Random(f"scenario {seed}")
-        names = sorted(found())
-        names = [name for name in names if (found()[name].weight if focus is None else name in focus)]
-        exams = [name for name in names if issubclass(found()[name], Exam)]
-        names = [name for name in names if name not in exams]
-        weights = [max(found()[name].weight, 1) for name in names]
-        drawn = rng.choices(names, weights, k=rng.choice([1, 1, 2, 2, 3])) if names else []
-        workloads = tuple(dict.fromkeys(drawn))
-        if "upgrades" in workloads:
-            workloads = tuple(name for name in workloads if not found()[name].newest)
-        if exams:
-            workloads = (*workloads, *rng.sample(exams, min(rng.choice([1, 1, 2]), len(exams))))
-        if focus is None:
-            workloads = _with_a_later_one(seed, workloads)
+        workloads = _workloads(seed, rng, focus)
         layout = rng.choices(USUAL, (60, 8, 12, 12, 8))[0]
-        if alone := [name for name in workloads if found()[name].layout]:
-            workloads = (alone[0], *(name for name in workloads if name in exams and found()[alone[0]].examined))
+        alone = [name for name in workloads if found()[name].layout]
+        if alone:
+            exams = filter(_is_exam, workloads if found()[alone[0]].examined else ())
+            workloads = (alone[0], *(name for name in exams if focus is not None or found()[name].weight))
             layout = found()[alone[0]].layout
         scenario = cls(
             seed=seed,
@@ -128,9 +118,14 @@ class Scenario:
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")
         scenario = replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario
-        # Numbers of their own, so that a seed is otherwise what it was before there was this, or stores were encrypted.
+        return scenario.with_later_draws(no_others=no_others, old="upgrades" in workloads)
+
+    def with_later_draws(self, *, no_others: bool, old: bool) -> Scenario:
+        """Draws what came later, with numbers of its own, so that a seed is otherwise what it was before. `old`: some
+        servers are, and do not know everything."""
+        scenario, seed = self, self.seed
         rng = Random(f"acks {seed}")
-        if rng.random() < 1 / SECOND_ACKS and "upgrades" not in workloads:  # servers before it do not know the flag
+        if rng.random() < 1 / SECOND_ACKS and not old:
             scenario = replace(scenario, acks=rng.choice(["v2", "mixed"]))
         scenario = replace(scenario, web=Random(f"web {seed}").random() < 1 / WEB)
         rng = Random(f"later faults {seed}")
@@ -146,8 +141,8 @@ def each(start: int) -> list[Scenario]:
     """Scenarios from seed `start` on in which every workload, exam and fault is met: two for each workload, with limits
     as usual and small, for who measures what the simulation reaches at all. Python runs the first of two alone; with
     small limits the compiled loops run, without which nobody hands several messages on at once. Each has two exams."""
-    exams = itertools.cycle(sorted(name for name, one in found().items() if issubclass(one, Exam)))
-    others = sorted(name for name, one in found().items() if not issubclass(one, Exam))
+    exams = itertools.cycle(sorted(filter(_is_exam, found())))
+    others = sorted(name for name in found() if not _is_exam(name))
     faults = itertools.cycle(sorted(FAULTS))
     scenarios = []
     for at, (name, small) in enumerate(itertools.product(others, (False, True))):
@@ -158,6 +153,26 @@ def each(start: int) -> list[Scenario]:
         workloads = tuple(sorted({*scenario.workloads, *both}))
         scenarios.append(replace(scenario, small=small, workloads=workloads, cipher=cipher, rotates=bool(cipher)))
     return scenarios
+
+
+def _workloads(seed: int, rng: Random, focus: Container[str] | None) -> tuple[str, ...]:
+    """Some workloads and one or two exams, of all or of those that `focus` has."""
+    names = sorted(found())
+    names = [name for name in names if (found()[name].weight if focus is None else name in focus)]
+    exams = [name for name in names if _is_exam(name)]
+    names = [name for name in names if name not in exams]
+    weights = [max(found()[name].weight, 1) for name in names]
+    drawn = rng.choices(names, weights, k=rng.choice([1, 1, 2, 2, 3])) if names else []
+    workloads = tuple(dict.fromkeys(drawn))
+    if "upgrades" in workloads:
+        workloads = tuple(name for name in workloads if not found()[name].newest)
+    if exams:
+        workloads = (*workloads, *rng.sample(exams, min(rng.choice([1, 1, 2]), len(exams))))
+    return _with_a_later_one(seed, workloads) if focus is None else workloads
+
+
+def _is_exam(name: str) -> bool:
+    return issubclass(found()[name], Exam)
 
 
 def _with_a_later_one(seed: int, workloads: tuple[str, ...]) -> tuple[str, ...]:

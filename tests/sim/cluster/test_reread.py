@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any
 from unittest.mock import Mock
@@ -9,9 +10,11 @@ from unittest.mock import Mock
 import pytest
 
 from jetcluster.ordered import OrderedSet
+from jetcluster.store.kv import KvDamagedError
 from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.machine import DATA
 from testkit.sim.session import Session
-from tests.sim.cluster import reckoning, replicas, state_views
+from tests.sim.cluster import reckoning, replicas, reread, state_views
 from tests.sim.cluster.invariants import jetstream_of
 from tests.sim.cluster.run import started
 
@@ -138,6 +141,7 @@ WRONG = [
 @pytest.mark.parametrize("plant", WRONG, ids=[one.__name__.strip("_") for one in WRONG])
 def test_what_is_counted_or_known_wrongly_is_found(deployment: Deployment, plant: Any) -> None:
     assert not list(reckoning.wrong(deployment))
+    deployment.victims["n2"] = None  # a fault has chosen it, and done nothing to its disk
     plant(deployment.machines["n2"].node)
     assert [text for text in reckoning.wrong(deployment) if text.startswith("n2")]
 
@@ -175,6 +179,28 @@ def test_a_block_that_has_gone_may_not_be_kept(deployment: Deployment) -> None:
     batch, _ = next(iter(cache.batches.values()))
     cache.put(99, 1, batch)
     assert [text for text in reckoning.wrong(deployment) if "group 99" in text]
+
+
+@pytest.mark.parametrize("harmed", [False, True])
+def test_only_rot_excuses_what_cannot_be_read(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, harmed: bool
+) -> None:
+    """Not that a fault has chosen the server once."""
+    broken, machine = _replica(deployment), deployment.machines["n2"]
+    deployment.victims["n2"] = None
+    machine.disk.incidents = {f"{DATA}000001.sst": 1} if harmed else {}
+    usual = replicas.contents
+
+    def contents(replica: Any) -> Any:
+        if replica is broken:
+            raise KvDamagedError("rot")
+        return usual(replica)
+
+    monkeypatch.setattr(replicas, "contents", contents)
+    monkeypatch.setattr(reread, "replica", lambda live: iter(contents(live)[2][:0]))
+    for look in (replicas.compare_all, replicas.read_again):
+        with nullcontext() if harmed else pytest.raises(KvDamagedError):
+            look(deployment)
 
 
 def test_what_stays_wrong_fails_the_run(deployment: Deployment) -> None:

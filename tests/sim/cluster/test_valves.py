@@ -50,7 +50,11 @@ def test_a_valve_that_is_closed_is_waited_for(deployment: Deployment, leader: Re
     deployment.run(3 * LATE)
 
 
-def test_a_valve_that_is_open_is_not(deployment: Deployment, leader: Replica) -> None:
+@pytest.mark.parametrize("usual", [1.0, 10.0])
+def test_a_valve_that_is_open_is_not(deployment: Deployment, leader: Replica, usual: float) -> None:
+    """Also where all processors are slow, as they are in a third of the seeds."""
+    for machine in deployment.machines.values():
+        machine.clock.slowness = machine.usual_slowness = usual
     valves = Valves(deployment)
     _interest(deployment, leader).set_valve(closed=True)
     valves.look()

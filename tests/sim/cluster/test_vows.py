@@ -184,9 +184,12 @@ def test_a_journal_and_a_store_that_do_not_meet_are_noticed(
     starts.watch(deployment, machine, {gid: log}, lambda key, said: found.append(said))
     assert len(found) == bool(what), "a log that calls itself damaged excuses it"
     log.damaged = False
-    deployment.victims["n1"] = None
+    deployment.victims["n1"] = None  # as of many faults that damage nothing in the end
     starts.watch(deployment, machine, {gid: log}, lambda key, said: found.append(said))
-    assert len(found) == bool(what), "its store may have been damaged, and renewed"
+    assert len(found) == 2 * bool(what)
+    machine.damaged_data = True
+    starts.watch(deployment, machine, {gid: log}, lambda key, said: found.append(said))
+    assert len(found) == 2 * bool(what), "its store may have been damaged, and renewed"
 
 
 def test_a_replica_that_starts_and_forgets_what_it_may_have_promised_is_noticed(deployment: Deployment) -> None:

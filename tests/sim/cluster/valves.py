@@ -78,7 +78,7 @@ class Valves:
                     yield name, other, account, subject
 
     def _is_well(self, machine: Machine) -> bool:
-        slow = machine.clock.slowness != 1.0 or machine.is_short
+        slow = machine.clock.slowness != machine.usual_slowness or machine.is_short
         return jetstream_of(machine) is not None and not machine.paused and not slow
 
     def _calm(self, one: Machine, other: Machine) -> bool:

@@ -23,9 +23,13 @@ from testkit.sim.session import ApiError, Disconnected, Msg, NoResponders, Sessi
 from tests.sim.cluster import workloads
 from tests.sim.cluster.judges import Log
 
+SECOND = 1_000_000_000
+"""Nanoseconds, the unit of the API."""
+UNAVAILABLE, NO_CONSUMER, NOT_FOUND, NO_STREAM = 10008, 10014, 10037, 10059
+"""Error codes: nobody leads now; no such consumer, message, stream."""
 PASSING = (Disconnected, NoResponders, ApiError, TimeoutError)
 """Errors that a client may meet while faults last, and after which it tries again."""
-WINDOW = 3600 * 1_000_000_000
+WINDOW = 3600 * SECOND
 """Nanoseconds for which ids of messages are known, unless a workload says otherwise."""
 SETTLE = 60.0
 """Longest time, in seconds after the last fault, until everything must go again."""
@@ -162,6 +166,12 @@ class Workload:
                 raise
             self.count("nothing to cancel")
             return None
+
+    async def delete_others(self, session: Session, kept: str) -> None:
+        """Deletes all streams but one: whoever loses a majority of their servers loses them."""
+        for name in (await session.api("STREAM.NAMES"))["streams"]:
+            if name != kept:
+                await session.api(f"STREAM.DELETE.{name}")
 
     def text_of(self, message: dict[str, Any]) -> str:
         """The payload in an answer of MSG.GET."""

@@ -7,12 +7,10 @@ import json
 from typing import Any
 
 from testkit.sim.session import ApiError, Msg, NoResponders, Session
-from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.exam import SPREAD, Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.machine_faults import start
 
-SPREAD = 1.5
-"""Seconds until all servers know of a subscription, and until the last message has come."""
 TOO_MANY = (10027, 10026)
 
 

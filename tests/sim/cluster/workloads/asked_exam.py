@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from testkit.sim.session import Msg, Session
-from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.exam import SPREAD, Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.workload import PASSING
 
@@ -25,8 +25,6 @@ MANY: Final = 12
 """Sources of one stream: more than begin at a time."""
 ANSWERED: Final = 4.0
 """Seconds until all reads are answered."""
-SPREAD: Final = 1.5
-"""Seconds until all servers know who answers."""
 GET, PEER, LEADER = "$JS.API.DIRECT.GET.", "$JS.API.DIRECT.PEER.", "$JS.API.DIRECT_LEADER.GET."
 STALE, MIN, STRONG = "Nats-Max-Staleness", "Nats-Min-Last-Sequence", "Nats-Read-Consistency"
 WISHES: Final[tuple[tuple[dict[str, str], str], ...]] = (

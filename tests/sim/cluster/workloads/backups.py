@@ -10,12 +10,10 @@ from typing import Any
 
 from testkit.sim.session import ApiError, Disconnected, Msg, Session
 from tests.sim.cluster.backup_judge import Backup, Stored
-from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload, together
+from tests.sim.cluster.workload import NO_STREAM, PASSING, SETTLE, UNAVAILABLE, Delivered, Workload, together
 
 STREAM = "ORIGINAL"
 CONSUMER = "reader"
-NO_STREAM = 10059
-UNAVAILABLE = 10008
 COPIES = 3
 """Streams that are made, at most, and as many attempts again that may fail."""
 FILLER = 1500

@@ -11,7 +11,6 @@ from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 
-SECOND = 1_000_000_000
 Part = tuple[str, str, dict[str, str]]
 """Subject, text and headers of one message."""
 

@@ -9,13 +9,11 @@ from testkit.sim.deployment import Deployment
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.invariants import jetstream_of
 from tests.sim.cluster.judges import Log
-from tests.sim.cluster.workload import PASSING, Workload, together
+from tests.sim.cluster.workload import NO_STREAM, PASSING, UNAVAILABLE, Workload, together
 
 OWNERS = 2
 WINDOW = 60.0
 """Seconds of the `duplicate_window` that some get."""
-NO_STREAM = 10059
-UNAVAILABLE = 10008
 AT_ONCE = 1.0
 """Seconds between INFO and the answer of a cancel in which nobody else's change begins and ends."""
 

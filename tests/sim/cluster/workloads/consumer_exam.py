@@ -13,10 +13,9 @@ from typing import Any
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.workload import Delivered
+from tests.sim.cluster.workload import SECOND, Delivered
 
 STREAM = "CONS"
-SECOND = 1_000_000_000
 MESSAGES = 6
 SLACK = 2.0
 

@@ -10,8 +10,8 @@ from typing import Any
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.workload import SECOND
 
-SECOND = 1_000_000_000
 COMES = 30.0
 """Seconds within which a copy is complete."""
 

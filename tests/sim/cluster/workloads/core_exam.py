@@ -9,12 +9,10 @@ from collections import Counter
 from typing import Any
 
 from testkit.sim.session import Msg, NoResponders, Session
-from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.exam import SPREAD, Exam
 from tests.sim.cluster.judges import Exact
 
 MESSAGES = 12
-SPREAD = 1.5
-"""Seconds until all servers know of a subscription, and until the last message has come."""
 
 
 class CoreExam(Exam):

@@ -8,10 +8,10 @@ from typing import Any
 
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster.judges import Kept, require
-from tests.sim.cluster.workload import Workload
+from tests.sim.cluster.workload import SECOND, Workload
 
 STREAM = "CUTS"
-WINDOW = 600 * 1_000_000_000
+WINDOW = 600 * SECOND
 """The duplicate_window: longer than a message is sent again and again."""
 MANY = (10, 40, 80)
 """Messages of a cycle, before most of them go."""

@@ -9,7 +9,7 @@ from typing import Any
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log
 from tests.sim.cluster.letter_judge import Letter, Letters
-from tests.sim.cluster.workload import PASSING, SETTLE, Workload
+from tests.sim.cluster.workload import PASSING, SECOND, SETTLE, Workload
 
 STREAM = "GIVEN"
 TARGET = "DEAD"
@@ -17,7 +17,6 @@ CONSUMER = "quitter"
 GONE = (10043, 10057)
 """Codes of the error of what is not there to delete."""
 TARGETS = ("dead", "buried")
-SECOND = 1_000_000_000
 FAR = {"Nats-Dead-Letter-Hops": "9"}
 """The headers of a message that was a dead letter too often."""
 MOST_HOPS = 8

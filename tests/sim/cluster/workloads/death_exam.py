@@ -13,10 +13,9 @@ from testkit.sim.session import Msg, NoResponders, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.machine_faults import start
-from tests.sim.cluster.workload import PASSING
+from tests.sim.cluster.workload import PASSING, SECOND
 
 STREAM, LETTERS = "DEATHS", "GRAVES"
-SECOND: Final = 1_000_000_000
 GIVEN_UP: Final = 40
 """Messages with a letter each."""
 DEATHS: Final = 3

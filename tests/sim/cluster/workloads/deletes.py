@@ -7,14 +7,13 @@ import asyncio
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log
 from tests.sim.cluster.machine_faults import restart, start
-from tests.sim.cluster.workload import PASSING, Writers, together
+from tests.sim.cluster.workload import NOT_FOUND, PASSING, Writers, together
 
 STREAM = "DELETE"
 SUBJECTS = "abcd"
 AT_ONCE = (1, 1, 1, 1, 1, 1, 1, 8)
 """Messages at a time: those that come together are stored together."""
 NO_MESSAGE = 10043
-NOT_FOUND = 10037
 ERASED = 120.0
 """Seconds after which what was erased is on no disk any more: twice what the documentation says, for slow disks."""
 LOOK = 10.0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Chain, Log
-from tests.sim.cluster.workload import PASSING, Writers
+from tests.sim.cluster.workload import NOT_FOUND, PASSING, Writers
 
 STREAM = "EXPECT"
 REFUSALS = (10070, 10071)
-NOT_FOUND = 10037
 
 
 class Expected(Writers):

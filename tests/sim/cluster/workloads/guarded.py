@@ -7,11 +7,10 @@ from typing import Any
 
 from testkit.sim.session import ApiError, Session
 from tests.sim.cluster.judges import Guarded, Log
-from tests.sim.cluster.workload import PASSING, SETTLE, Workload
+from tests.sim.cluster.workload import PASSING, SECOND, SETTLE, Workload
 
 STREAM = "KEPT"
 GUARD = "archive"
-SECOND = 1_000_000_000
 LIMITS: tuple[dict[str, int], ...] = (
     {"max_msgs": 5}, {"max_msgs_per_subject": 1}, {"max_age": SECOND, "duplicate_window": SECOND}, {"max_bytes": 500}
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, Final
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.workload import PASSING, Delivered
+from tests.sim.cluster.workload import PASSING, SECOND, Delivered
 from tests.sim.cluster.workloads.fast_batches import END
 from tests.sim.cluster.workloads.object_exam import digest_of
 
@@ -25,7 +25,6 @@ ANSWERED: Final = 2.0
 COMES: Final = 12.0
 """Seconds within which all of a round is delivered, `ack_wait` being ten minutes: a request that came to the leader
 before is lost with it, and asked again after its time."""
-SECOND: Final = 1_000_000_000
 CHUNKS: Final = 16
 
 

@@ -8,20 +8,18 @@ import json
 from typing import Any, Final
 
 from testkit.sim.session import ApiError, Msg, Session
-from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.exam import SPREAD, Exam
 from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.workload import SECOND
 
 STREAM, DEAD, GUARD = "HELD", "HELDDEAD", "archive"
 FULL, WRONG = 10077, 10052
 """Codes of errors."""
-SECOND: Final = 1_000_000_000
 SIZE: Final = 1000
 """Bytes of a payload."""
 MOST: Final = 10
 """Messages of that size, and no more of them, wait for a guard."""
 LIMIT: Final = 3
-SPREAD: Final = 1.5
-"""Seconds until all servers know who listens."""
 AHEAD: Final = 9.0
 """Seconds after which a message of an archive fires, or is gone."""
 AGAIN: Final = 40.0

@@ -8,11 +8,10 @@ from testkit.sim.session import Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
 from tests.sim.cluster.key_judges import InTurn, OneOwner
-from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
+from tests.sim.cluster.workload import PASSING, SECOND, SETTLE, Delivered, Workload
 
 STREAM = "KEYS"
 CONSUMER = "sharer"
-SECOND = 1_000_000_000
 ACTS = ("ack", "ack", "ack", "ack", "silent", "nak", "later", "progress", "term", "forget")
 KEYS = 6
 CLIENTS = 3

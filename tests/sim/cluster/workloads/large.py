@@ -10,7 +10,7 @@ from tests.sim.cluster.workload import PASSING, Workload
 
 STREAM = "LARGE"
 COUNT = 4_400
-"""More than `jetcluster.stream.apply.jobs.FEW`."""
+"""More than `jetcluster.stream.apply.jobs.MAX_DIRECT_REMOVALS`."""
 AT_ONCE = 400
 SUBJECTS = 4
 

@@ -8,13 +8,12 @@ from typing import Any
 
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.workload import Delivered, Workload
+from tests.sim.cluster.workload import NO_CONSUMER, SECOND, Delivered, Workload
 
 STREAM = "LATE"
-WINDOW = 600 * 1_000_000_000
+WINDOW = 600 * SECOND
 FEW = 3
 """Messages at a time."""
-NO_CONSUMER = 10014
 
 
 class Latecomers(Workload):

@@ -6,13 +6,13 @@ import contextlib
 
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Kept, Log
-from tests.sim.cluster.workload import PASSING, Writers
+from tests.sim.cluster.workload import PASSING, SECOND, Writers
 
 STREAM = "KEEP"
 FULL = "FULL"
 SUBJECTS = 4
 ROOM = 40
-WINDOW = 600 * 1_000_000_000
+WINDOW = 600 * SECOND
 """The duplicate_window: longer than a message is sent again and again."""
 
 

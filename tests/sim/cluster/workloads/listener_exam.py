@@ -8,13 +8,12 @@ from typing import Final
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.workload import Delivered
+from tests.sim.cluster.workload import SECOND, Delivered
 
 STREAM: Final = "LISTENED"
 MESSAGES: Final = 50
 BYTES: Final = 60_000
 """Size of each message: together they are more than the first window of flow control."""
-SECOND: Final = 1_000_000_000
 STILL: Final = 2.0
 """Seconds after which nothing more comes to who confirms nothing."""
 COMES: Final = 20.0

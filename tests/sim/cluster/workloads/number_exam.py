@@ -12,14 +12,13 @@ from testkit.sim.session import Session
 from tests.sim.cluster.consumer_numbers import ConsumerNumbers, Numbers
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.workload import Delivered
+from tests.sim.cluster.workload import SECOND, Delivered
 
 STREAM, LETTERS = "NUMBERS", "NUMBERLETTERS"
 KEYS: Final = ("a", "b", "c")
 STEPS: Final = 24
 MOST: Final = 9
 """Messages of the stream that has a limit."""
-SECOND: Final = 1_000_000_000
 SETTLES: Final = 3.0
 """Seconds within which what was removed waits for no ack: the owner has to hear of it."""
 

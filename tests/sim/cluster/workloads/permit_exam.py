@@ -11,7 +11,7 @@ from typing import Any
 
 from testkit.sim.deployment import Deployment
 from testkit.sim.session import ApiError, Msg, Session
-from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.exam import SPREAD, Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.workloads.archive_exam import BEGUN, CONSUMER, archive, consumer, entry, state
 
@@ -36,8 +36,6 @@ PAYLOAD = 2 << 20
 """Bytes of the largest message; of a request to the API there may be half as many."""
 ROOM = 100
 """Requests that may wait at a server."""
-SPREAD = 1.5
-"""Seconds until all servers know who listens, and until the last message has come."""
 LINK: dict[str, Any] = {
     "name": "LINK", "deliver_policy": "by_start_sequence", "ack_policy": "none", "ack_wait": 79_200_000_000_000,
     "max_deliver": 1, "flow_control": True, "idle_heartbeat": 1_000_000_000, "inactive_threshold": 10_000_000_000,

@@ -10,10 +10,10 @@ from typing import Any
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.workload import SECOND
 
 STREAM = "PRIO"
 GROUP = "g"
-SECOND = 1_000_000_000
 MESSAGES = 8
 
 

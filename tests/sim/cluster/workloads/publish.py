@@ -8,12 +8,10 @@ import math
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
-from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload, together
+from tests.sim.cluster.workload import NO_CONSUMER, NOT_FOUND, PASSING, SETTLE, Delivered, Workload, together
 
 CONSUMER = "reader"
 PUBLISHERS = 2
-NOT_FOUND = 10037
-NO_CONSUMER = 10014
 PENDING = 50
 AGAIN = 12
 """Messages that are sent once more at the end."""

@@ -11,10 +11,9 @@ from typing import Any, Final
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
-from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
+from tests.sim.cluster.workload import PASSING, SECOND, SETTLE, Delivered, Workload
 
 STREAM, CONSUMER, GROUP = "WISHES", "wisher", "g"
-SECOND: Final = 1_000_000_000
 CLIENTS: Final = 3
 SUBJECTS: Final = 5
 POLICIES: Final = ("none", "none", "overflow", "prioritized", "pinned_client")

@@ -8,12 +8,11 @@ import contextlib
 from testkit.sim.session import Disconnected, Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
-from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
+from tests.sim.cluster.workload import PASSING, SECOND, SETTLE, Delivered, Workload
 
 STREAM = "PULL"
 CONSUMER = "puller"
 SUBJECTS = "abcd"
-SECOND = 1_000_000_000
 ACTS = ("ack", "ack", "ack", "double", "silent", "nak", "later", "progress", "term", "forget", "late")
 
 

@@ -7,9 +7,7 @@ import asyncio
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log, Ordered
-from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload, together
-
-SECOND = 1_000_000_000
+from tests.sim.cluster.workload import PASSING, SECOND, SETTLE, Delivered, Workload, together
 
 
 class Pushes(Workload):

@@ -9,14 +9,12 @@ from typing import Any
 from testkit.sim.deployment import Deployment
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Copies, Log
-from tests.sim.cluster.workload import Workload, together
+from tests.sim.cluster.workload import NO_STREAM, SECOND, Workload, together
 
 QUEUES = {"JOBS": "workqueue", "NEWS": "interest", "MOVED": "workqueue"}
 """Upstreams and their retention: the first two are sources of one stream, the last one has a mirror."""
-NO_STREAM = 10059
 GIVEN = 0.4
 """Share of the links of work queues that take a consumer that is given to them."""
-SECOND = 1_000_000_000
 
 
 class QueueCopies(Workload):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from testkit.sim.deployment import COPIES
 from testkit.sim.machine import Machine
 from testkit.sim.session import ApiError
 from tests.sim.cluster import liveness, server_changes
@@ -15,7 +16,6 @@ from tests.sim.cluster.server_changes import readmit
 from tests.sim.cluster.workload import NOTHING_MOVES, PASSING, Workload
 
 STREAM = "REFILLED"
-COPIES = 3
 FEW = 40
 """Messages beside those that were stored during the faults."""
 SIZE = 20_000

@@ -6,7 +6,7 @@ import asyncio
 
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Registers
-from tests.sim.cluster.workload import PASSING, Workload, together
+from tests.sim.cluster.workload import NOT_FOUND, PASSING, Workload, together
 
 STREAM = "KV_sim"
 CLIENTS = 3
@@ -14,7 +14,6 @@ READERS = 3
 """Connections that only read at the leader, so often that it has a lease, and that one that was deposed is asked."""
 KEYS = "abc"
 WRONG_LAST = 10071
-NOT_FOUND = 10037
 
 
 class RegistersWorkload(Workload):

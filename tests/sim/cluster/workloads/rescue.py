@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from testkit.sim.deployment import Deployment
+from testkit.sim.deployment import COPIES, Deployment
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster import liveness
 from tests.sim.cluster.invariants import jetstream_of
@@ -15,7 +15,6 @@ from tests.sim.cluster.replicas import replicas
 from tests.sim.cluster.workload import Workload
 
 STREAM = "SAVED"
-COPIES = 3
 MAJORITY = 3
 """The majority of five servers."""
 STUCK = 20.0
@@ -51,7 +50,7 @@ class MetaRescue(Workload):
         await self.store_logged(self.log, self.admin, "saved", str(len(self.log.sent)))
 
     async def check(self) -> None:
-        await self.insist("deleting what exams have made", self._delete_others)
+        await self.insist("deleting what exams have made", lambda: self.delete_others(self.admin, STREAM))
         left = await self._left()
         for quorum in (len(left), MAJORITY):  # fewer could never lead alone; so many could, and are not needed
             self.equal(f"too early, for {quorum}", await self._rescue(left, quorum), REFUSED)
@@ -100,12 +99,6 @@ class MetaRescue(Workload):
             self.equal("between two leaders", await self._rescue(left, MAJORITY), REFUSED)
         start(machine)
         await liveness.settle(self.deployment)
-
-    async def _delete_others(self) -> None:
-        """Who has lost a majority of a stream's replicas with its servers has lost it."""
-        for name in (await self.admin.api("STREAM.NAMES"))["streams"]:
-            if name != STREAM:
-                await self.admin.api(f"STREAM.DELETE.{name}")
 
     async def _left(self) -> list[str]:
         """Two servers that have a replica. A stream of more than three would lose its majority with the others."""

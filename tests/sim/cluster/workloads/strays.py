@@ -6,17 +6,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from testkit.sim.deployment import COPIES
 from testkit.sim.machine import Machine
 from testkit.sim.session import Msg
 from tests.sim.cluster import liveness, server_changes
-from tests.sim.cluster.invariants import newest_meta
+from tests.sim.cluster.invariants import assignment_of
 from tests.sim.cluster.judges import Exact, Log
 from tests.sim.cluster.machine_faults import start
 from tests.sim.cluster.replicas import replicas
 from tests.sim.cluster.workload import PASSING, Workload
 
 STREAM = "STRAY"
-COPIES = 3
 MOMENT = 0.0005
 """Seconds between two looks whether the meta group has decided."""
 
@@ -46,11 +46,11 @@ class Strays(Workload):
         await liveness.settle(self.deployment)
         leader, *followers = await self._replicas()
         narrowing = asyncio.ensure_future(self._narrow())
-        while len(self._assignment().peers) > 1 and not narrowing.done():
+        while len(assignment_of(self.deployment, STREAM).peers) > 1 and not narrowing.done():
             await asyncio.sleep(MOMENT)
         for machine in followers:
             machine.pause()
-        lost = self._assignment().peers == (leader.peer_id,) and self._all_vote()
+        lost = assignment_of(self.deployment, STREAM).peers == (leader.peer_id,) and self._all_vote()
         self.note(
             f"{[one.name for one in followers]} pause; {leader.name}, which leads, is {'lost' if lost else 'kept'}"
         )
@@ -71,7 +71,7 @@ class Strays(Workload):
             self.deployment.off.discard(leader.name)
             start(leader)
         await liveness.settle(self.deployment)
-        Exact.equal(f"{self.name}: replicas", len(self._assignment().peers), 1)
+        Exact.equal(f"{self.name}: replicas", len(assignment_of(self.deployment, STREAM).peers), 1)
         await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
 
     async def _scale(self, replicas: int) -> dict[str, Any]:
@@ -95,10 +95,6 @@ class Strays(Workload):
         """No replica has left, by the log of any: else the one that is to stay may have all that there is."""
         configs = [one.group.log.config for one in replicas(self.deployment, STREAM).values()]
         return all(len(config.voters) == COPIES and not config.outgoing for config in configs)
-
-    def _assignment(self) -> Any:
-        (assignment,) = [one for one in newest_meta(self.deployment).all_assignments() if one.name == STREAM]
-        return assignment
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         self.stored(self.log, where, contents)

@@ -7,18 +7,17 @@ import asyncio
 from random import Random
 from typing import Any
 
-from testkit.sim.deployment import Deployment
+from testkit.sim.deployment import COPIES, Deployment
 from testkit.sim.machine import Machine
 from testkit.sim.session import Msg
 from tests.sim.cluster import liveness, offline_rescue
-from tests.sim.cluster.invariants import newest_meta
+from tests.sim.cluster.invariants import assignment_of
 from tests.sim.cluster.judges import Exact, Log
 from tests.sim.cluster.machine_faults import start
 from tests.sim.cluster.replicas import replicas
 from tests.sim.cluster.workload import Workload
 
 STREAM = "KEPT"
-COPIES = 3
 WAYS = ("wiped", "marked", "too early")
 """Both others are lost; one is, and the other is marked; both are lost once the rescue was refused."""
 TOO_EARLY = 8.0
@@ -51,14 +50,14 @@ class StreamRescue(Workload):
         await self.store_logged(self.log, self.admin, "kept", str(len(self.log.sent)))
 
     async def check(self) -> None:
-        await self.insist("deleting what exams have made", self._delete_others)
+        await self.insist("deleting what exams have made", lambda: self.delete_others(self.admin, STREAM))
         await self._write()
         await self.until("all replicas have all of it", self._alike)
         kept, *others = self.rng.sample([self.deployment.machines[name] for name in sorted(self._replicas())], COPIES)
         way = self.rng.choice(WAYS)
         self.count(way)
         self.note(f"{kept.name} is kept, {[one.name for one in others]}: {way}")
-        assignment = self._assignment()
+        assignment = assignment_of(self.deployment, STREAM)
         await self._stop(kept)
         if way == "marked":
             await self._lose(others[0])
@@ -96,7 +95,7 @@ class StreamRescue(Workload):
         before = len(self.log.acked)
         await self._write()
         self.require(len(self.log.acked) > before, "nothing is stored after the rescue")
-        Exact.equal(f"{self.name}: rescues", self._assignment().rescue, 1)
+        Exact.equal(f"{self.name}: rescues", assignment_of(self.deployment, STREAM).rescue, 1)
         self.count("rescued")
 
     async def _stop(self, machine: Machine) -> None:
@@ -119,12 +118,6 @@ class StreamRescue(Workload):
             self.deployment.off.discard(machine.name)
             start(machine)
 
-    async def _delete_others(self) -> None:
-        """Who has lost a majority of a stream's replicas with its servers has lost it."""
-        for name in (await self.admin.api("STREAM.NAMES"))["streams"]:
-            if name != STREAM:
-                await self.admin.api(f"STREAM.DELETE.{name}")
-
     async def _alike(self) -> bool:
         config = (await self.admin.api(f"STREAM.INFO.{STREAM}"))["config"]
         if config["num_replicas"] != COPIES:
@@ -135,10 +128,6 @@ class StreamRescue(Workload):
 
     def _replicas(self) -> dict[str, Any]:
         return replicas(self.deployment, STREAM)
-
-    def _assignment(self) -> Any:
-        (assignment,) = [one for one in newest_meta(self.deployment).all_assignments() if one.name == STREAM]
-        return assignment
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         self.stored(self.log, where, contents)

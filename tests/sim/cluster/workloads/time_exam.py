@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from testkit.sim.session import ApiError, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.workload import SECOND
 
-SECOND = 1_000_000_000
 SLACK = 1.0
 """Seconds by which something may come late."""
 

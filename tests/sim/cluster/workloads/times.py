@@ -7,10 +7,9 @@ import math
 from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.punctuality import Punctuality
 from tests.sim.cluster.time_judges import Firings, Lifetimes
-from tests.sim.cluster.workload import PASSING, SETTLE, Workload, together
+from tests.sim.cluster.workload import NOT_FOUND, PASSING, SETTLE, Workload, together
 
 STREAM = "TIMES"
-NOT_FOUND = 10037
 LATEST = 12.0
 """Seconds by which anything may come late, with clocks that are as far apart as they may be."""
 

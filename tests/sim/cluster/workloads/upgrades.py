@@ -19,11 +19,10 @@ from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log
 from tests.sim.cluster.machine_faults import restart
 from tests.sim.cluster.replicas import replicas
-from tests.sim.cluster.workload import PASSING, SETTLE, Workload, together
+from tests.sim.cluster.workload import PASSING, SECOND, SETTLE, Workload, together
 
 STREAM, LETTERS = "UPGRADED", "UPGRADEDLETTERS"
 KEYS = 3
-SECOND = 1_000_000_000
 GUARD = {"retention_guard": {"consumer": "archive", "max_bytes": 1 << 30}}
 NEW: dict[str, tuple[int, dict[str, Any]]] = {
     "keys": (ORDER_PER_KEY_LEVEL, {"max_ack_pending_per_subject": 1}),

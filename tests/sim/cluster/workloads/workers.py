@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from jetcluster.raft.api import Role
-from testkit.sim.deployment import Deployment
+from testkit.sim.deployment import COPIES, Deployment
 from testkit.sim.session import Msg
 from tests.sim.cluster import liveness
 from tests.sim.cluster.invariants import replicas
@@ -21,7 +21,6 @@ from tests.sim.cluster.workload import Workload
 STREAM = "WORKED"
 MACHINES = {"n1": ("a", 0), "n2": ("a", 1), "n3": ("b", 0), "n4": ("b", 1)}
 """Machine and number of the servers that are workers; the others are machines of their own."""
-COPIES = 3
 REPLACED = 40.0
 """Seconds within which another worker votes in the place of one that is away."""
 
