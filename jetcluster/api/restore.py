@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from jetcluster import errors
 from jetcluster.api import models, streams
 from jetcluster.api.request import ApiContext, Request, check_letters, check_target
+from jetcluster.api.restore_stream import RestoreStream, deleted
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
 from jetcluster.cluster.restore_watch import ALIVE_SECONDS
@@ -162,6 +163,7 @@ class RestoreReceiver:
         self._request = request
         self._bus: Bus = request.bus
         self._assignment = assignment
+        self._stream = RestoreStream(context, request.account, assignment)
         self.subject = f"$JS.SNAPSHOT.RESTORE.{assignment.name}.{context.rng.token(4).hex()}".encode()
         self._waiting: asyncio.Queue[_Chunk] = asyncio.Queue()
         self._waiting_bytes = 0
@@ -255,7 +257,7 @@ class RestoreReceiver:
         reply = b""
         try:
             # The replicas must know that the stream is being restored before its first message comes.
-            await streams.ready(self._context, self._assignment)
+            await self._stream.ready()
             while True:
                 try:
                     async with asyncio.timeout(IDLE_SECONDS):
@@ -270,6 +272,7 @@ class RestoreReceiver:
                     return False
                 if not chunk.data:
                     break
+                self._stream.check()
                 self._received += len(chunk.data)
                 await self._take(chunk.data)
                 self._bus.publish(reply)
@@ -422,7 +425,7 @@ class RestoreReceiver:
             messages, self._messages = self._messages, []
             self._messages_bytes = self._runs = 0
             runs = await self._in_steps(_encoded(messages))
-            await self._ask("restore", {"runs": runs})
+            await self._stream.ask("restore", {"runs": runs})
 
     async def _settle_config(self) -> None:
         """Replaces the stream of default configuration by one of the archive's, before anything is stored. Raises
@@ -431,10 +434,10 @@ class RestoreReceiver:
         self._settled = True
         if not settled and isinstance(found, dict) and not self._request.payload.strip():
             await self._undo()
-            self._assignment = await _assign(
-                self._context, self._request, _adopted(self._context, self._request, found)
-            )
-            await streams.ready(self._context, self._assignment)
+            context, request = self._context, self._request
+            self._assignment = await _assign(context, request, _adopted(context, request, found))
+            self._stream = RestoreStream(context, request.account, self._assignment)
+            await self._stream.ready()
 
     async def _finish(self) -> bytes:
         """Makes the stream an ordinary one. Returns the reply to the last chunk."""
@@ -448,7 +451,7 @@ class RestoreReceiver:
         declared = self._state.get("last_seq")
         if isinstance(declared, int) and last_seq < declared < 1 << 63:
             last_seq = declared
-        await self._ask("restore_end", {"last_seq": last_seq, "last_ts": last_ts})
+        await self._stream.ask("restore_end", {"last_seq": last_seq, "last_ts": last_ts})
         context, request = self._context, self._request
         assignment = self._assignment
         # Before the stream is an ordinary one: a message may be there for one of them only (interest retention).
@@ -457,10 +460,11 @@ class RestoreReceiver:
         try:
             result = await streams.meta(context, "stream_restored", request, name=assignment.name, gid=assignment.gid)
             assignment = Assignment.from_dict(result["assignment"])
-            info = await streams.ready(context, assignment)
+            info = await self._stream.ready(assignment)
         except ApiError as error:
+            self._stream.check()
             if error.err_code == errors.STREAM_NOT_FOUND:
-                raise
+                raise deleted() from error
             raise by_code(errors.NOT_AVAILABLE) from error  # it may be an ordinary stream all the same
         tell_created(context, request, assignment.name)
         return dumps({"type": _CREATE_TYPE, **streams.stream_info(context, assignment, info)})
@@ -491,6 +495,7 @@ class RestoreReceiver:
             try:
                 await self._create_consumer(assignment, name, await self._in_steps(reading()), request_id)
             except ApiError as error:
+                self._stream.check()
                 if not error.retriable:
                     raise by_code(errors.RESTORE_FAILED, err=f"consumer {name}: {error}") from error
                 if self._context.clock.monotonic() >= end:
@@ -524,10 +529,7 @@ class RestoreReceiver:
         }
         if (created := archived.created(found.get("state"))) is not None:
             body["created"] = created
-        await self._context.cluster.stream_request(assignment, "consumer_create", body)
-
-    async def _ask(self, kind: str, body: Fields) -> Fields:
-        return await self._context.cluster.stream_request(self._assignment, kind, body)
+        await self._stream.ask("consumer_create", body)
 
     def _refuse(self, reply: bytes, error: ApiError) -> None:
         if reply:

@@ -90,7 +90,8 @@ class Flusher:
         if erased and now - self._forgot_at >= FLUSH_SECONDS:
             self._forgot_at = now
             self._network.raft.journal.forget_old()
-            self._commits.forgotten()
+            if not any(replica.installing for replica in self._replicas.values()):  # their logs are carried whole
+                self._commits.forgotten()
         else:
             self._commits.erased |= erased
 

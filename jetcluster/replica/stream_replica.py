@@ -283,6 +283,11 @@ class StreamReplica(ReplicaState):
 
     async def snapshot_end(self, index: int, term: int, config: Config) -> None:
         self._room = None
+        # Of what the log had the state may have erased some. Noted here for a crash, and below for this process: the
+        # journal cannot forget it before.
+        erases = self.group.last_index > 0
+        if erases:
+            self.commits.erase()
         for _ in self.store.import_end():
             await asyncio.sleep(0)
         self.machine.reload()  # in place: the leader's duties and other parts keep the same object
@@ -295,6 +300,8 @@ class StreamReplica(ReplicaState):
         self.rejected = self.disputed = ""
         self.repair.rebuilt()
         self.group.install(index, term, config)
+        if erases:
+            self.commits.erase()
         self.config_changed()
         self.consumers.refresh()
         self.wake()

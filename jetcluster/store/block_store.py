@@ -6,6 +6,7 @@ and the side tables are those of one applied index. Everything is deterministic.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from jetcluster.store import keys, transfer
@@ -24,6 +25,7 @@ from jetcluster.store.blocks import (
     encode_state,
 )
 from jetcluster.store.keys import MAX_SEQ
+from jetcluster.store.kv import KvError
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.search.matches import Matches, kept_of
 from jetcluster.store.search.posting_check import PostingCheck
@@ -406,6 +408,8 @@ class BlockStore:
         Commits now; the caller must commit what the taker does."""
         self.incomplete = True
         self._kv.put(keys.stream_prefix(keys.INSTALLING, self._stream), b"")
+        with contextlib.suppress(KvError):  # it may be damaged
+            self._index.erase_saved()
         self._kv.delete(keys.stream_prefix(keys.TABLE, self._stream))
         self._kv.commit()
         self._reset()
@@ -414,6 +418,7 @@ class BlockStore:
 
     def import_wipe(self) -> None:
         """Delete all records of an import. Commits; `reclaim` frees the space."""
+        self._kv.outdated(keys.stream_prefix(keys.BLOCK, self._stream), keys.stream_end(keys.BLOCK, self._stream))
         self._wipe()
         self._kv.put(keys.stream_prefix(keys.INSTALLING, self._stream), b"")
         self._kv.commit()

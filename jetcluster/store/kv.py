@@ -304,6 +304,9 @@ class MemRecords:
     def delete_range(self, start: bytes, end: bytes) -> None:
         self.delete_each([key for key in self._values if start <= key < end])
 
+    def outdated(self, start: bytes, end: bytes = b"") -> None:
+        """Nothing is left of it."""
+
     def commit(self) -> int:
         """Return 0: a state in memory has nothing to commit."""
         return 0

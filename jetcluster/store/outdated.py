@@ -8,8 +8,9 @@ the commit of the erasure.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from jetcluster.store.kv import KvDamagedError, KvError
 
@@ -17,6 +18,8 @@ RECORD: Final = b"\x00outdated"
 """Key of what is left to do; its value: (bytes of start u16, bytes of end u16, start, end), ..."""
 AT_ONCE: Final = 16
 """Ranges that a flush compacts: each rewrites a file of some levels."""
+BYTES_AT_ONCE: Final = 128 << 20
+"""Bytes of the files that a flush compacts, or those of the levels at one key: no other flush begins meanwhile."""
 MAX_RANGES: Final = 256
 """Ranges kept apart, up to twice this until neighbours become one: that also rewrites what lies between them."""
 
@@ -35,6 +38,10 @@ class Records(Protocol):
     def delete(self, key: bytes) -> None: ...
 
 
+Tables = Callable[[], Iterable[Mapping[str, Any]]]
+"""The table files, each with its `size`, `start_key` and `end_key`, as `rocksdict` tells of them."""
+
+
 class Outdated:
     """Ranges of stored keys, the oldest first. `records`: those of the store itself."""
 
@@ -48,26 +55,32 @@ class Outdated:
         self._waiting: dict[bytes, bytes] = {}
         """Start of a range -> its end, in the order in which they came."""
         self._taken: dict[bytes, bytes] = {}
+        self._newest = b""
+        """Start of the range that was added last."""
 
-    def add(self, key: bytes) -> None:
-        """Add a key whose new value, or deletion, comes into the store with the next commit."""
-        if key in self._waiting:
+    def add(self, start: bytes, end: bytes = b"") -> None:
+        """Add the keys from `start` on, below `end`, or `start` alone: their new values, or deletions, come into the
+        store with the next commit. A range that goes on where the last one ended becomes one with it."""
+        end = end or start + b"\0"
+        if self._waiting.get(self._newest) == start:
+            start = self._newest
+        if end <= self._waiting.get(start, b""):
             return
-        self._waiting[key] = key + b"\0"
+        self._waiting[start] = end
+        self._newest = start
         self.changed = True
         if len(self._waiting) > 2 * MAX_RANGES:
             self._waiting = _merged(self._waiting, MAX_RANGES)
 
-    def take(self, records: Records) -> list[Range]:
+    def take(self, records: Records, tables: Tables) -> list[Range]:
         """Return some of the ranges, ascending, to compact once all that was written until now is flushed; then call
         `done`, or `failed`."""
         self._recall(records)
-        taken = sorted(list(self._waiting.items())[:AT_ONCE])
-        for start, _ in taken:
-            del self._waiting[start]
-        self._taken = dict(taken)
+        self._taken = _portion(self._waiting, tables) if self._waiting else {}
+        left = {self._taken.get(start, start): end for start, end in self._waiting.items()}
+        self._waiting = {start: end for start, end in left.items() if start < end}
         self.late = bool(self._waiting)
-        return taken
+        return sorted(self._taken.items())
 
     def done(self) -> None:
         self.changed = self.changed or bool(self._taken)
@@ -99,6 +112,26 @@ class Outdated:
             self._recalled = True
             self._waiting = _united(_decode(record), self._waiting)
         return True
+
+
+def _portion(waiting: dict[bytes, bytes], tables: Tables) -> dict[bytes, bytes]:
+    """Return the first ranges, of which the last one may end early: where another file begins."""
+    files = sorted((file["start_key"], file["end_key"], str(file["name"]), int(file["size"])) for file in tables())
+    seen: set[str] = set()
+    room = BYTES_AT_ONCE
+    found: dict[bytes, bytes] = {}
+    for start, end in list(waiting.items())[:AT_ONCE]:
+        for first, last, name, size in files:
+            if first >= end or last < start or name in seen:
+                continue
+            if room < size and (found or first > start):
+                if first > start:
+                    found[start] = first
+                return found
+            seen.add(name)
+            room -= size
+        found[start] = end
+    return found
 
 
 def _encode(ranges: dict[bytes, bytes]) -> bytes:

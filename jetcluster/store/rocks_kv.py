@@ -249,9 +249,10 @@ class RocksKv(Commits):
         if start < end:
             self._open.delete_range(start, end)
 
-    def outdated(self, key: bytes) -> None:
-        """Have a coming flush, also of a later process, remove the previous value of `key` from the disk."""
-        self._outdated.add(key)
+    def outdated(self, start: bytes, end: bytes = b"") -> None:
+        """Have coming flushes, also of a later process, remove from the disk the previous value of `start`, or those of
+        the keys from there on below `end`."""
+        self._outdated.add(start, end)
 
     def floor(self, key: bytes, low: bytes) -> KeyValue | None:
         """Return the pair with the greatest key in low..key."""
@@ -453,7 +454,7 @@ class RocksKv(Commits):
     async def _flush_outdated(self) -> None:
         """Flush, and compact what was outdated before: a value that is outdated meanwhile may be open still, and then
         a compaction would leave the older one."""
-        outdated = self._outdated.take(self)
+        outdated = self._outdated.take(self, self._db.live_files)
         try:
             await self._flush_open()
             if self._tight:

@@ -57,8 +57,8 @@ class Sealed(RocksKv):
     def delete_range(self, start: bytes, end: bytes) -> None:
         super().delete_range(self._seal.key(start), self._seal.key(end))
 
-    def outdated(self, key: bytes) -> None:
-        super().outdated(self._seal.key(key))
+    def outdated(self, start: bytes, end: bytes = b"") -> None:
+        super().outdated(self._seal.key(start), self._seal.key(end) if end else b"")
 
     def floor(self, key: bytes, low: bytes) -> KeyValue | None:
         found = super().floor(self._seal.key(key), self._seal.key(low))

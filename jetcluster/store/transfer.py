@@ -260,6 +260,8 @@ class Taker:
         pairs = [(prefix + key, value) for key, value in _decode(data)]
         if any(not low <= key < high for key, _ in pairs):
             raise _malformed()
+        if old != []:
+            self._outdate(low, high)
         if old is None:
             self._kv.delete_range(low, high)
         elif old:
@@ -283,9 +285,16 @@ class Taker:
         start = self.place
         while start != END:
             end = bytes([start[0] + 1])
+            low, high = _bounds(self._stream, start, end)
+            self._outdate(low, high)
             if KINDS[start[0]] not in self._kv.unordered:
-                self._kv.delete_range(*_bounds(self._stream, start, end))
+                self._kv.delete_range(low, high)
             start = end
+
+    def _outdate(self, low: bytes, high: bytes) -> None:
+        """Note that messages are replaced: of those that the giver lacks some may be erased."""
+        if low[0] == keys.BLOCK:
+            self._kv.outdated(low, high)
 
     def finish(self) -> None:
         """Raise DamagedError unless all ranges were announced and all differing ones taken."""

@@ -189,7 +189,7 @@ class MemKv(Commits):
             self.commits += 1
         return self.commits
 
-    def outdated(self, key: bytes) -> None:
+    def outdated(self, start: bytes, end: bytes = b"") -> None:
         """Nothing is left of it."""
 
     def discard(self, stream: int) -> None:

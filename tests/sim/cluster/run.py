@@ -31,8 +31,8 @@ from tests.sim.cluster.workload import Workload, found
 START = 30.0
 FAULTS = 300.0
 STOP = 60.0
-CHECK = 180.0
-"""Longest seconds of each part."""
+CHECK = 360.0
+"""Longest seconds of each part; a check may wait for the disks of a server that was away."""
 
 
 @dataclass(slots=True)

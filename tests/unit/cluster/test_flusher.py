@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.flusher import LAST_SAVED_BYTES, SAVED_BYTES, Flusher
+from jetcluster.cluster.flusher import FLUSH_SECONDS, LAST_SAVED_BYTES, SAVED_BYTES, Flusher
 from jetcluster.store import block_store, keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
@@ -25,15 +25,20 @@ class Rig:
             store = BlockStore(self.kv, stream, memory=False)
             store.append(Batch.of([b"a" * 100, b"b" * 100], [], [b"1", b"2"]), 1, 10)
             self.replicas[stream] = SimpleNamespace(
-                store=store, sound=False, assignment=SimpleNamespace(name=f"S{stream}")
+                store=store, sound=False, installing=False, assignment=SimpleNamespace(name=f"S{stream}")
             )
         meta = SimpleNamespace(save=lambda: None, group=None)
         orphans = SimpleNamespace(settle=lambda predates: lambda: None)
-        commits = SimpleNamespace(kv=self.kv, erased=False)
+        self.forgotten = 0
+        self.commits = SimpleNamespace(kv=self.kv, erased=False, forgotten=self._forgotten)
         self.log = ListLog()
-        runtime = SimpleNamespace(clock=ManualTime(), log=self.log)
-        network = SimpleNamespace(raft=SimpleNamespace(groups={}))
-        self.flusher = Flusher(runtime, network, commits, meta, self.replicas, orphans)  # type: ignore[arg-type]
+        self.time = ManualTime()
+        runtime = SimpleNamespace(clock=self.time, log=self.log)
+        network = SimpleNamespace(raft=SimpleNamespace(groups={}, journal=SimpleNamespace(forget_old=lambda: None)))
+        self.flusher = Flusher(runtime, network, self.commits, meta, self.replicas, orphans)  # type: ignore[arg-type]
+
+    def _forgotten(self) -> None:
+        self.forgotten += 1
 
     def saved(self) -> list[int]:
         """Streams whose table is durable."""
@@ -112,3 +117,15 @@ async def test_a_disk_that_is_nearly_full_is_spared(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(CrashKv, "spare_bytes", property(lambda kv: 2 * LAST_SAVED_BYTES))
     await rig.flusher.flush(last=True)
     assert rig.saved() == [1] and SAVED_BYTES < LAST_SAVED_BYTES
+
+
+async def test_that_something_was_erased_stays_on_record_while_a_state_is_installed() -> None:
+    """Its log is carried to the new segment, with what the state has not any more."""
+    rig = Rig(1, 2)
+    for installing in (True, False):
+        rig.replicas[2].installing = installing
+        rig.commits.erased = True
+        rig.time.advance(FLUSH_SECONDS)
+        await rig.flusher.flush()
+        assert not rig.commits.erased
+        assert rig.forgotten == (0 if installing else 1)

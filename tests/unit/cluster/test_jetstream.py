@@ -518,6 +518,46 @@ async def test_an_erased_message_is_nowhere_after_a_while(replicas: int) -> None
 
 
 @virtual_time
+@pytest.mark.parametrize("how", ["goes on", "ends after the state is there", "flushes slowly"])
+async def test_a_server_that_was_away_while_it_was_erased_and_gets_the_others_state_forgets_it(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Cluster(options=SMALL_LOG) as cluster:
+        assignment = await cluster.create("S", 3)
+        for n in range(9):
+            await cluster["A"].publish(b"s", b"THE-SECRET" if n == 4 else b"%d" % n)
+        await asyncio.sleep(FLUSH_SECONDS + 2)
+        await cluster.stop("C")
+        await cluster.led("S")
+        await cluster["A"].js.stream_request(assignment, "msg_delete", {"seq": 5})
+        for _ in range(300):
+            await cluster["A"].publish(b"s", b"x" * 500)
+        await asyncio.sleep(2 * FLUSH_SECONDS + 5)
+        back = cluster.restart("C")
+        assert holders(cluster) == {"C"}
+        flush = back.kv.flush
+
+        async def slow() -> None:
+            monkeypatch.setattr(back.kv, "flush", flush)
+            await asyncio.sleep(2 * FLUSH_SECONDS)  # the journal forgets meanwhile
+            await flush()
+
+        if how == "flushes slowly":
+            await cluster.until(lambda: back.has("S") and back.replica("S").installing, what="it is sent")
+            monkeypatch.setattr(back.kv, "flush", slow)
+            await asyncio.sleep(2 * FLUSH_SECONDS)
+        await cluster.equal("S")
+        assert "caught up from a snapshot" in cluster["C"].log.events("info")
+        if how == "ends after the state is there":
+            cluster.crash("C")
+            cluster.restart("C")
+        await asyncio.sleep(2 * FLUSH_SECONDS + 5)
+        await cluster.equal("S")
+        assert holders(cluster) == set()
+        assert cluster["C"].kv.get(ERASED_KEY) is None
+
+
+@virtual_time
 async def test_a_founder_that_forgot_that_others_vote_asks_them_before_it_goes_on() -> None:
     """The stream grew from one replica to three; then the founder's journal ends before it did. By what is left of the
     log it is still alone, and nothing that it wrote can be missed: but the others have gone on without it."""

@@ -14,6 +14,7 @@ from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.sealed_kv import SealedKv
 from testkit.twins.encryption import store_seal
 from testkit.twins.mem_kv import MemKv
+from tests.unit.store.shipping import ship
 
 STREAM = 3
 SECRET = b"QzX93kJw71Lm"
@@ -140,3 +141,81 @@ async def test_so_does_one_of_the_next_process(tmp_path: Path, encrypted: bool) 
     assert not tables & {path.name for path in tmp_path.glob("*.sst")}
     assert encrypted or not on_disk(tmp_path)
     kv.close()
+
+
+def erased_elsewhere() -> BlockStore:
+    """The state of another server, which has carried out what this one has not."""
+    giver = filled(MemKv(), [b"s.%d" % n for n in range(10)])
+    giver.delete(4)
+    giver.append(Batch.of([b"later"], [], [b"later"]), 11, 2_000)
+    return giver
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("how", ["goes on", "restarts", "has no room"])
+async def test_a_state_of_a_server_that_has_erased_it_takes_it_from_the_disk(
+    tmp_path: Path, how: str, encrypted: bool
+) -> None:
+    def opened() -> RocksKv:
+        return SealedKv(tmp_path, store_seal(AES)) if encrypted else RocksKv(tmp_path)
+
+    kv = opened()
+    store = filled(kv, [b"s.%d" % n for n in range(10)])
+    await kv.flush()
+    tables = {path.name for path in tmp_path.glob("*.sst")}
+    giver = erased_elsewhere()
+    if how == "has no room":
+        taker = store.import_begin()
+        taker.give_up_rest()
+        store.import_wipe()
+    ship(giver.export(), store, kv)
+    if how == "restarts":
+        kv.flush_now()
+        kv.close()
+        assert tables <= {path.name for path in tmp_path.glob("*.sst")}, "the older block is there"
+        kv = opened()
+    await kv.flush()
+    assert not tables & {path.name for path in tmp_path.glob("*.sst")}
+    assert encrypted or not on_disk(tmp_path)
+    again = BlockStore(kv, STREAM, memory=False)
+    assert everything(again) == everything(giver)
+    kv.close()
+
+
+class Noting(MemKv):
+    """Notes what is outdated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[tuple[bytes, bytes]] = []
+
+    def outdated(self, start: bytes, end: bytes = b"") -> None:
+        self.noted.append((start, end or start + b"\0"))
+
+
+def test_what_a_state_does_not_replace_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetcluster.store.transfer.RANGE_BYTES", 1)
+    kv = Noting()
+    store = BlockStore(kv, STREAM, memory=False)
+    giver = BlockStore(MemKv(), 1, memory=False)
+    for opened in (store, giver):
+        for number in range(1, 10):
+            opened.append(Batch.of([b"a", b"b"], [], [b"%d" % number] * 2), 2 * number - 1, number)
+    giver.delete(7)
+    for number in range(10, 20):
+        giver.append(Batch.of([b"a"], [], [b"later"]), 9 + number, number)
+    ship(giver.export(), store, kv)
+    block = keys.block(STREAM, 7)
+    assert kv.noted == [(keys.block(STREAM, 5) + b"\0", block + b"\0")]
+    kv.noted.clear()
+    table = keys.stream_prefix(keys.TABLE, STREAM)
+    kv.put(table, b"the subjects")
+    ship(giver.export(), store, kv)
+    assert kv.noted == [(table, table + b"\0")] and kv.get(table) is None
+
+
+def test_so_is_nothing_of_a_replica_that_is_new() -> None:
+    kv = Noting()
+    store = BlockStore(kv, STREAM, memory=False)
+    ship(erased_elsewhere().export(), store, kv)
+    assert not kv.noted

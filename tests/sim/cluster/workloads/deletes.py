@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from testkit.sim.machine import Machine
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log
 from tests.sim.cluster.machine_faults import restart, start
@@ -21,6 +23,8 @@ LOOK = 10.0
 SECRETS = 3
 FLUSHED = 40.0
 """Seconds after which a server has done most of what an erasure leaves to do."""
+BESIDE = 60
+"""Messages that are stored while a server is away: logs may have forgotten the erasure then."""
 
 
 class Deletes(Writers):
@@ -41,10 +45,11 @@ class Deletes(Writers):
         """Removed for sure."""
         self.doubtful: set[int] = set()
         """Named by a removal whose answer never came."""
+        self.replicas = self.rng.choice([1, 3, 3])
         self.purged: dict[str, int] = {}
         """By subject, the sequence below which a purge may have removed what was not known to be stored yet."""
         admin = await self.session("admin")
-        await self.create(admin, STREAM, subjects=["delete.*"], num_replicas=self.rng.choice([1, 3, 3]))
+        await self.create(admin, STREAM, subjects=["delete.*"], num_replicas=self.replicas)
 
     async def work(self) -> None:
         await together(self._write(), self._remove(), self._read())
@@ -122,19 +127,47 @@ class Deletes(Writers):
         """Messages are stored, one alone and others together with some that stay, and erased."""
         session = await self.session("erase")
         secrets = [f"secret {self.rng.getrandbits(64):016x}".encode() for _ in range(SECRETS)]
+        acks: list[dict[str, Any]] = []
         for some in (secrets[:1], secrets[1:]):
             storing = asyncio.gather(
                 *(self.store(session, "delete.a", secret.decode()[:12], payload=secret) for secret in some)
             )
             await asyncio.gather(*(self._store(session, f"beside {number}") for number in range(3 * (len(some) - 1))))
-            for ack in await storing:
-                await self.insist("an erasure", lambda seq=ack["seq"]: self._delete(session, seq))
+            acks += await storing
+        away = await self._one_leaves()
+        for ack in acks:
+            await self.insist("an erasure", lambda seq=ack["seq"]: self._delete(session, seq))
+        if away is not None:
+            await self._return(session, away)
         await self._end_some()
         end = self.now + ERASED
         while found := self._found(secrets):
             self.require(self.now < end, f"what was erased {ERASED:g} s ago is in {found}")
             await asyncio.sleep(LOOK)
         await session.close()
+
+    async def _one_leaves(self) -> Machine | None:
+        """Where the others are a majority a server may be away while messages are erased."""
+        if self.replicas < 3 or self.rng.random() < 0.3:
+            return None
+        await asyncio.sleep(self.rng.uniform(0.0, FLUSHED))
+        machine = self.deployment.machines[self.rng.choice(self.members)]
+        if not machine.runs or len(self.members) < 3:
+            return None
+        self.deployment.off.add(machine.name)
+        machine.kill()
+        return machine
+
+    async def _return(self, session: Session, away: Machine) -> None:
+        """It comes back when the others have flushed, and their logs may not reach back to the erasure."""
+        for number in range(BESIDE):
+            await self._store(session, f"meanwhile {number}")
+        await asyncio.sleep(self.rng.uniform(FLUSHED, 3 * FLUSHED))
+        self.deployment.off.discard(away.name)
+        start(away)
+        self.count("erases while one is away")
+        while not away.ready:
+            await asyncio.sleep(0.1)
 
     async def _end_some(self) -> None:
         """Servers end before, while or after they have done what an erasure leaves to do."""
