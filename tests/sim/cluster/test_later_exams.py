@@ -74,6 +74,9 @@ PARTS = {
     "exam-fresh": ("_replicas", "_mirror", "_own"),
     "exam-handovers": ("_publishes", "_pulls", "_pushes", "_fast", "_uploads"),
     "exam-resizes": ("_updates", "_joins", "_leaves", "_races", "_balance"),
+    "exam-updates": (
+        "_wider", "_narrower", "_order", "_headers", "_room", "_waits", "_requests", "_push"
+    ),
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
     ),

@@ -1,0 +1,196 @@
+"""Exam of updates of consumers: from then on what is delivered goes by the new configuration, to requests that wait as
+well, and also where the next message is not stored for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from testkit.sim.session import Msg, Session
+from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.workload import Delivered
+
+STREAM: Final = "UPDATED"
+SECOND: Final = 1_000_000_000
+PASSES: Final = 8.0
+"""Seconds for which an owner that has nothing to deliver does not pass over what its consumer did not want."""
+SOON: Final = 1.5
+"""Seconds within which a request that waits gets what is there now."""
+
+
+class UpdateExam(Exam):
+    name = "exam-updates"
+    weight = 0
+    newest = True
+    judges = (Exact,)
+    promises = (
+        "a consumer that is updated delivers what its new filters match, and tells how much of that is left",
+        "limits, waits and orders that an update gives or takes away hold from the next delivery on, whoever owns it",
+        "a request that waits while its consumer is updated gets what the update lets through, at once",
+    )
+
+    async def check(self) -> None:
+        await self.examine([self._wider, self._narrower, self._order, self._headers, self._room, self._waits,
+                            self._requests, self._push], 5)  # fmt: skip
+
+    # ---- tools
+
+    async def _begin(self, session: Session, keys: str, **config: Any) -> None:
+        """A stream with a message for each of these letters, and its consumer."""
+        self.size = self.rng.choice([1, 3])
+        self.sent = 0
+        await self.create(session, STREAM, subjects=["updated.*"], num_replicas=self.size)
+        await self._store(session, keys)
+        self.config = {"durable_name": "one", "ack_policy": "explicit", "ack_wait": 600 * SECOND} | config
+        await self.create_consumer(session, STREAM, "one", **self.config)
+
+    async def _store(self, session: Session, keys: str) -> None:
+        for key in keys:
+            self.sent += 1
+            await self.store(session, f"updated.{key}", f"updated {self.sent}")
+
+    async def _update(self, session: Session, **changes: Any) -> None:
+        self.config |= changes
+        body = {"stream_name": STREAM, "config": self.config, "action": "update"}
+        await self.ask(session, f"CONSUMER.DURABLE.CREATE.{STREAM}.one", body)
+
+    async def _may_move(self, session: Session) -> None:
+        """Another server may deliver from here on."""
+        if self.size > 1 and self.rng.random() < 0.3:
+            self.elects()
+            await self.ask(session, f"CONSUMER.LEADER.STEPDOWN.{STREAM}.one")
+
+    async def _pull(self, session: Session, batch: int, seconds: float = 1.0) -> list[Msg]:
+        request = {"batch": batch, "expires": int(seconds * SECOND)}
+        return [msg for msg in await self.take(session, STREAM, "one", request) if not msg.status]
+
+    async def _comes(self, session: Session, what: str, wanted: Sequence[int], left: int | None = None) -> list[Msg]:
+        """These, in this order, and none besides; `left`: the last of them tells that so many follow."""
+        found = await self._pull(session, len(wanted) + 1 if left is None else len(wanted))
+        self.equal(what, [Delivered.of(msg).seq for msg in found], list(wanted))
+        if left is not None:
+            self.equal(f"{what}, and left", Delivered.of(found[-1]).pending, left)
+        return found
+
+    async def _end(self, session: Session) -> None:
+        await self.ask(session, f"STREAM.DELETE.{STREAM}")
+
+    # ---- what is delivered
+
+    async def _wider(self, session: Session) -> None:
+        await self._begin(session, "abbabb", filter_subject="updated.a")
+        await self._comes(session, "of one filter", [1, 4])
+        began = self.now
+        await self._update(session, filter_subject="", filter_subjects=["updated.a", "updated.b"])
+        found = await self._pull(session, 3)
+        if self.now - began < PASSES:
+            self.equal("behind the last delivery", [Delivered.of(msg).seq for msg in found], [5, 6])
+        await self._store(session, "ab")
+        await self._comes(session, "of both filters", [7, 8])
+        await self._end(session)
+
+    async def _narrower(self, session: Session) -> None:
+        await self._begin(session, "aabbabac")
+        await self._comes(session, "of all", [1], 7)
+        await self._update(session, filter_subjects=["updated.b", "updated.c"])
+        await self._may_move(session)
+        await self._comes(session, "of two filters", [3], 3)
+        await self._update(session, filter_subjects=["updated.a"])
+        await self._comes(session, "of another filter", [5], 1)
+        await self._comes(session, "the last one", [7], 0)
+        await self._end(session)
+
+    async def _order(self, session: Session) -> None:
+        """Per key: with it the second message of a key waits for the first one's ack, and without it for none."""
+        await self._begin(session, "aabac")
+        await self._update(session, max_ack_pending_per_subject=1)
+        found = await self._comes(session, "one of each key", [1, 3, 5])
+        await self._may_move(session)
+        await session.request(found[0].reply, b"+ACK")
+        await self._comes(session, "the next of its key", [2])
+        await self._update(session, max_ack_pending_per_subject=0)
+        await self._comes(session, "without an order", [4])
+        await self._store(session, "aab")
+        await self._comes(session, "new ones", [6, 7, 8])
+        await self._end(session)
+
+    async def _headers(self, session: Session) -> None:
+        await self._begin(session, "aaa")
+        for only in (False, True, False):
+            await self._update(session, headers_only=only)
+            await self._may_move(session)
+            (msg,) = await self._pull(session, 1)
+            size = str(len(f"updated {Delivered.of(msg).seq}")) if only else None
+            self.equal(f"headers only: {only}", (not msg.payload, msg.headers.get("Nats-Msg-Size")), (only, size))
+        await self._end(session)
+
+    # ---- limits
+
+    async def _room(self, session: Session) -> None:
+        """Of messages that wait for their acks."""
+        await self._begin(session, "aaaaaaaa", max_ack_pending=2)
+        found = await self._comes(session, "two at most", [1, 2])
+        await self._update(session, max_ack_pending=4)
+        found += await self._comes(session, "two more", [3, 4])
+        await self._update(session, max_ack_pending=3)
+        await self._may_move(session)
+        await session.request(found[0].reply, b"+ACK")
+        await self._comes(session, "none while three wait", [])
+        await session.request(found[1].reply, b"+ACK")
+        await self._comes(session, "a third one", [5])
+        await self._end(session)
+
+    async def _waits(self, session: Session) -> None:
+        """For acks: those of the next deliveries, and how many there are of a message."""
+        await self._begin(session, "aa")
+        await self._comes(session, "with a long wait", [1], 1)
+        await self._update(session, ack_wait=2 * SECOND)
+        await self._may_move(session)
+        await self._comes(session, "with a short one", [2], 0)
+        self.equal("not yet", await self._pull(session, 1, 1.0), [])
+        found = await self._pull(session, 1, 4.0)
+        self.equal("again", [(Delivered.of(msg).seq, Delivered.of(msg).count) for msg in found], [(2, 2)])
+        await self._update(session, max_deliver=2)
+        self.equal("no third time", await self._pull(session, 1, 4.0), [])
+        await self._end(session)
+
+    async def _requests(self, session: Session) -> None:
+        """Limits of what is asked for, and a request that waits."""
+        await self._begin(session, "aab", max_batch=3, filter_subject="updated.a")
+        await self._comes(session, "three may be asked for", [1, 2])
+        await self._update(session, max_batch=2)
+        (refused,) = await self.take(session, STREAM, "one", {"batch": 3, "expires": SECOND})
+        self.equal("three are too many", refused.status[:3], "409")
+        began, waiting = self.now, asyncio.ensure_future(self._pull(session, 1, 6.0))
+        await asyncio.sleep(0.5)
+        await self._update(session, filter_subject="updated.b")
+        found = await waiting
+        self.equal("to a request that waits", [Delivered.of(msg).seq for msg in found], [3])
+        Exact.between("it came", self.now - began, 0.5, 0.5 + SOON)
+        await self._end(session)
+
+    async def _push(self, session: Session) -> None:
+        """Where it goes, and how many at a time."""
+        got: dict[str, list[Msg]] = {subject: [] for subject in ("to.one", "to.two")}
+        sids = [session.subscribe(subject, found.append) for subject, found in got.items()]
+        await session.flush()
+        await asyncio.sleep(SOON)
+        await self._begin(session, "abaab", deliver_subject="to.one", max_ack_pending=2, filter_subject="updated.a")
+        await asyncio.sleep(SOON)
+        self.equal("two of one filter", [Delivered.of(msg).seq for msg in got["to.one"]], [1, 3])
+        await self._update(session, max_ack_pending=3)
+        await asyncio.sleep(SOON)
+        self.equal("a third one", [Delivered.of(msg).seq for msg in got["to.one"]], [1, 3, 4])
+        await self._update(session, max_ack_pending=9, filter_subject="")
+        await asyncio.sleep(SOON)
+        self.equal("of all", [Delivered.of(msg).seq for msg in got["to.one"]], [1, 3, 4, 5])
+        session.unsubscribe(sids[0])
+        await session.flush()
+        await asyncio.sleep(SOON)
+        await self._update(session, deliver_subject="to.two")
+        await self._store(session, "a")
+        await asyncio.sleep(SOON)
+        self.equal("elsewhere", [[Delivered.of(msg).seq for msg in got[one]] for one in got], [[1, 3, 4, 5], [6]])
+        await self._end(session)
