@@ -59,9 +59,10 @@ def of_clients(server: Server) -> Iterator[str]:
     """Connections that count for their account, and subscriptions of clients, also in accounts that others import."""
     clients = server.clients
     there = Counter(one.account for one in clients if one.account and one.cid not in clients.departed)
-    for account, count in attrgetter("_of_account")(clients).items():
-        if count != there[account]:
-            yield f"account {account} counts {count} clients, and has {there[account]}"
+    counted = attrgetter("_of_account")(clients)
+    for account in sorted(there.keys() | counted.keys()):
+        if counted[account] != there[account]:
+            yield f"account {account} counts {counted[account]} clients, and has {there[account]}"
     for router in server.accounts:
         for one in router.index:
             target = one.target if isinstance(one, Shadow) else one

@@ -1,5 +1,5 @@
 """Exam of updates of consumers: from then on what is delivered goes by the new configuration, to requests that wait as
-well, and also where the next message is not stored for long."""
+well, and also where the next message is not stored for long. And of owners that change while messages go."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ STREAM: Final = "UPDATED"
 SECOND: Final = 1_000_000_000
 PASSES: Final = 8.0
 """Seconds for which an owner that has nothing to deliver does not pass over what its consumer did not want."""
+MOVES: Final = 6
+"""Changes of a consumer's owner while ten messages are stored."""
+SETTLES: Final = 3.0
+"""Seconds within which what was removed waits for no ack."""
 SOON: Final = 1.5
 """Seconds within which a request that waits gets what is there now."""
 
@@ -28,20 +32,21 @@ class UpdateExam(Exam):
     promises = (
         "a consumer that is updated delivers what its new filters match, and tells how much of that is left",
         "limits, waits and orders that an update gives or takes away hold from the next delivery on, whoever owns it",
+        "what a limit removes takes no room of max_ack_pending, also while one owner after the other delivers",
         "a request that waits while its consumer is updated gets what the update lets through, at once",
     )
 
     async def check(self) -> None:
         await self.examine([self._wider, self._narrower, self._order, self._headers, self._room, self._waits,
-                            self._requests, self._push], 5)  # fmt: skip
+                            self._requests, self._push, self._removed], 5)  # fmt: skip
 
     # ---- tools
 
-    async def _begin(self, session: Session, keys: str, **config: Any) -> None:
-        """A stream with a message for each of these letters, and its consumer."""
-        self.size = self.rng.choice([1, 3])
+    async def _begin(self, session: Session, keys: str, most: int = -1, **config: Any) -> None:
+        """A stream with a message for each of these letters, `most` of each at a time, and its consumer."""
+        self.size = 3 if most > 0 else self.rng.choice([1, 3])
         self.sent = 0
-        await self.create(session, STREAM, subjects=["updated.*"], num_replicas=self.size)
+        await self.create(session, STREAM, subjects=["updated.*"], num_replicas=self.size, max_msgs_per_subject=most)
         await self._store(session, keys)
         self.config = {"durable_name": "one", "ack_policy": "explicit", "ack_wait": 600 * SECOND} | config
         await self.create_consumer(session, STREAM, "one", **self.config)
@@ -140,6 +145,22 @@ class UpdateExam(Exam):
         await self._comes(session, "none while three wait", [])
         await session.request(found[1].reply, b"+ACK")
         await self._comes(session, "a third one", [5])
+        await self._end(session)
+
+    async def _removed(self, session: Session) -> None:
+        """What waits for an ack goes, in the middle of the stream, while one owner gives way to the next."""
+        await self._begin(session, "zabcde", most=1, max_ack_pending=5)
+        found = await self._comes(session, "five at most", [1, 2, 3, 4, 5])
+        await session.request(found[0].reply, b"+ACK")
+        self.elects()
+
+        async def moves() -> None:
+            for _ in range(MOVES):
+                await self.ask(session, f"CONSUMER.LEADER.STEPDOWN.{STREAM}.one")
+
+        await self.at_once(self._store(session, "abcdabcd"), moves())
+        await asyncio.sleep(SETTLES)
+        await self._comes(session, "those that are there", [6, 11, 12, 13, 14])
         await self._end(session)
 
     async def _waits(self, session: Session) -> None:
