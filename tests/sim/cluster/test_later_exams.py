@@ -79,6 +79,8 @@ PARTS = {
     "exam-updates": (
         "_wider", "_narrower", "_order", "_headers", "_room", "_waits", "_requests", "_push", "_removed"
     ),
+    "exam-transforms": ("_stored", "_republished", "_sourced"),
+    "exam-shares": ("_pulls", "_mixed", "_again", "_first"),
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
     ),

@@ -17,7 +17,7 @@ SECOND: Final = 1_000_000_000
 PASSES: Final = 8.0
 """Seconds for which an owner that has nothing to deliver does not pass over what its consumer did not want."""
 MOVES: Final = 6
-"""Changes of a consumer's owner while ten messages are stored."""
+"""Changes of a consumer's owner while eight messages are stored."""
 SETTLES: Final = 3.0
 """Seconds within which what was removed waits for no ack."""
 SOON: Final = 1.5
