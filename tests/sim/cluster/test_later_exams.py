@@ -76,8 +76,9 @@ PARTS = {
     "exam-fresh": ("_replicas", "_mirror", "_own"),
     "exam-handovers": ("_publishes", "_pulls", "_pushes", "_fast", "_uploads"),
     "exam-resizes": ("_updates", "_joins", "_leaves", "_races", "_balance"),
-    "exam-updates": (
-        "_wider", "_narrower", "_order", "_headers", "_room", "_waits", "_requests", "_push", "_removed"
+    "exam-owners": (
+        "_wider", "_narrower", "_order", "_headers", "_room", "_waits", "_requests", "_push", "_removed", "_refused",
+        "_clocks"
     ),
     "exam-transforms": ("_stored", "_republished", "_sourced"),
     "exam-shares": ("_pulls", "_mixed", "_again", "_first"),
@@ -308,10 +309,10 @@ def test_servers_that_are_changed_from_what_they_were_are_noticed(monkeypatch: p
 
 def test_a_consumer_that_selects_as_before_its_update_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Selection, "configured", _nothing)
-    assert "of two filters, and left: 6, not 3" in examined(monkeypatch, "exam-updates", "_narrower").failure
-    assert "one of each key: [1, 2, 3, 4]" in examined(monkeypatch, "exam-updates", "_order").failure
+    assert "of two filters, and left: 6, not 3" in examined(monkeypatch, "exam-owners", "_narrower").failure
+    assert "one of each key: [1, 2, 3, 4]" in examined(monkeypatch, "exam-owners", "_order").failure
 
 
 def test_a_new_owner_that_does_not_know_what_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ConsumerOwner, "_look_up_pending", _nothing)
-    assert "[2] wait for an ack of one, and are not there" in examined(monkeypatch, "exam-updates", "_removed").failure
+    assert "[2] wait for an ack of one, and are not there" in examined(monkeypatch, "exam-owners", "_removed").failure

@@ -79,6 +79,7 @@ class ShareExam(Exam):
             other.publish(f"JS.A.API.CONSUMER.MSG.NEXT.{STREAM}.one", body, inbox)
             async with asyncio.timeout(5.0):
                 found = [await got.get() for _ in range(3)]
+        self.equal("acks go", {msg.reply.partition(".ACK.")[0] for msg in found}, {"$JS"})
         self.equal("what comes", [Delivered.of(msg).seq for msg in found], [1, 2, 3])
         for msg, word in zip(found, (b"+ACK", b"+TERM", b"+ACK"), strict=True):
             await other.request(msg.reply, word)

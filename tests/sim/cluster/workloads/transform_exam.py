@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from testkit.sim.session import Session
@@ -11,8 +12,8 @@ from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.mapping import drawn, mapped, subjects
 
 STREAM, COPY = "MAPPED", "MAPPEDCOPY"
-ROUNDS: Final = 2
-"""Times that each part may be drawn."""
+ROUNDS: Final = 3
+"""Transforms of each part."""
 SUBJECTS: Final = 9
 SPREAD: Final = 1.5
 """Seconds until all servers know who listens, and until the last message has come."""
@@ -28,7 +29,13 @@ class TransformExam(Exam):
     )
 
     async def check(self) -> None:
-        await self.examine([self._stored, self._republished, self._sourced] * ROUNDS, 4)
+        await self.examine([self._stored, self._republished, self._sourced], 3)
+
+    async def _each(self, session: Session, made: Callable[[Session, str, str], Awaitable[None]]) -> None:
+        for _ in range(ROUNDS):
+            source, target = drawn(self.rng, "map")
+            await made(session, source, target)
+            await self.ask(session, f"STREAM.DELETE.{STREAM}")
 
     async def _filled(self, session: Session, **config: object) -> list[str]:
         """The subjects of the messages that are stored, in their order."""
@@ -39,41 +46,47 @@ class TransformExam(Exam):
             await self.store(session, subject, f"mapped {self.part} {at}")
         return sent
 
+    async def _subjects(self, session: Session, stream: str) -> list[str]:
+        found = sorted((await self.contents(session, stream)).items())
+        return [msg.headers["Nats-Subject"] for _, msg in found]
+
     async def _stored(self, session: Session) -> None:
-        source, target = drawn(self.rng, "map")
-        sent = await self._filled(session, subject_transform={"src": source, "dest": target})
-        found = [msg.headers["Nats-Subject"] for _, msg in sorted((await self.contents(session, STREAM)).items())]
-        self.equal(f"{source} to {target}", found, [mapped(source, target, one) or one for one in sent])
-        await self.ask(session, f"STREAM.DELETE.{STREAM}")
+        async def look(session: Session, source: str, target: str) -> None:
+            sent = await self._filled(session, subject_transform={"src": source, "dest": target})
+            wanted = [mapped(source, target, one) or one for one in sent]
+            self.equal(f"{source} to {target}", await self._subjects(session, STREAM), wanted)
+
+        await self._each(session, look)
 
     async def _republished(self, session: Session) -> None:
-        source, target = drawn(self.rng, "map")
         got: list[str] = []
         session.subscribe("to.>", lambda msg: got.append(msg.subject))
-        await session.flush()
-        await asyncio.sleep(SPREAD)
-        sent = await self._filled(session, republish={"src": source, "dest": target})
-        await asyncio.sleep(SPREAD)
-        made = [mapped(source, target, one) for one in sent]
-        self.equal(f"{source} to {target}", got, [one for one in made if one is not None])
-        await self.ask(session, f"STREAM.DELETE.{STREAM}")
+
+        async def look(session: Session, source: str, target: str) -> None:
+            got.clear()
+            await session.flush()
+            await asyncio.sleep(SPREAD)
+            sent = await self._filled(session, republish={"src": source, "dest": target})
+            await asyncio.sleep(SPREAD)
+            made = [mapped(source, target, one) for one in sent]
+            self.equal(f"{source} to {target}", got, [one for one in made if one is not None])
+
+        await self._each(session, look)
 
     async def _sourced(self, session: Session) -> None:
         """Another stream takes what its transform matches."""
-        source, target = drawn(self.rng, "map")
-        wanted = [one for one in (mapped(source, target, sent) for sent in await self._filled(session)) if one]
-        taken = {"name": STREAM, "subject_transforms": [{"src": source, "dest": target}]}
-        await self.create(session, COPY, sources=[taken], num_replicas=1)
-        found: list[str] = []
 
-        async def there() -> bool:
-            messages = sorted((await self.contents(session, COPY)).items())
-            found[:] = [msg.headers["Nats-Subject"] for _, msg in messages]
-            return len(found) >= len(wanted)
+        async def look(session: Session, source: str, target: str) -> None:
+            wanted = [one for one in (mapped(source, target, sent) for sent in await self._filled(session)) if one]
+            taken = {"name": STREAM, "subject_transforms": [{"src": source, "dest": target}]}
+            await self.create(session, COPY, sources=[taken], num_replicas=1)
 
-        await self.until("a source's messages are there", there, 20.0)
-        await asyncio.sleep(SPREAD)
-        await there()
-        self.equal(f"{source} to {target}", found, wanted)
-        for name in (COPY, STREAM):
-            await self.ask(session, f"STREAM.DELETE.{name}")
+            async def there() -> bool:
+                return len(await self._subjects(session, COPY)) >= len(wanted)
+
+            await self.until("a source's messages are there", there, 20.0)
+            await asyncio.sleep(SPREAD)
+            self.equal(f"{source} to {target}", await self._subjects(session, COPY), wanted)
+            await self.ask(session, f"STREAM.DELETE.{COPY}")
+
+        await self._each(session, look)

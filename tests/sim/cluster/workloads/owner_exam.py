@@ -1,9 +1,10 @@
-"""Exam of updates of consumers: from then on what is delivered goes by the new configuration, to requests that wait as
-well, and also where the next message is not stored for long. And of owners that change while messages go."""
+"""Exam of owners of consumers: after an update what is delivered goes by the new configuration, to requests that wait
+as well, and nothing is lost or comes too early while messages go, members refuse them, or clocks differ."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.workload import Delivered
 
-STREAM: Final = "UPDATED"
+STREAM: Final = "OWNED"
 SECOND: Final = 1_000_000_000
 PASSES: Final = 8.0
 """Seconds for which an owner that has nothing to deliver does not pass over what its consumer did not want."""
@@ -20,12 +21,18 @@ MOVES: Final = 6
 """Changes of a consumer's owner while eight messages are stored."""
 SETTLES: Final = 3.0
 """Seconds within which what was removed waits for no ack."""
+KEYS, SIZE = 6, 400
+"""Messages of one key each, and their bytes."""
+MEETS: Final = 12.0
+"""Seconds within which each of them comes again."""
+AHEAD, TIMER = 0.4, 0.2
+"""Seconds: that a clock is ahead, and that a redelivery may come earlier than by the client's clock."""
 SOON: Final = 1.5
 """Seconds within which a request that waits gets what is there now."""
 
 
-class UpdateExam(Exam):
-    name = "exam-updates"
+class OwnerExam(Exam):
+    name = "exam-owners"
     weight = 0
     newest = True
     judges = (Exact,)
@@ -33,12 +40,14 @@ class UpdateExam(Exam):
         "a consumer that is updated delivers what its new filters match, and tells how much of that is left",
         "limits, waits and orders that an update gives or takes away hold from the next delivery on, whoever owns it",
         "what a limit removes takes no room of max_ack_pending, also while one owner after the other delivers",
+        "a message that is due and that a member had no room for comes with one of its next requests",
+        "ack_wait counts from the sending, also where the clocks of a consumer's owner and its stream's leader differ",
         "a request that waits while its consumer is updated gets what the update lets through, at once",
     )
 
     async def check(self) -> None:
         await self.examine([self._wider, self._narrower, self._order, self._headers, self._room, self._waits,
-                            self._requests, self._push, self._removed], 5)  # fmt: skip
+                            self._requests, self._push, self._removed, self._refused, self._clocks], 5)  # fmt: skip
 
     # ---- tools
 
@@ -46,7 +55,7 @@ class UpdateExam(Exam):
         """A stream with a message for each of these letters, `most` of each at a time, and its consumer."""
         self.size = 3 if most > 0 else self.rng.choice([1, 3])
         self.sent = 0
-        await self.create(session, STREAM, subjects=["updated.*"], num_replicas=self.size, max_msgs_per_subject=most)
+        await self.create(session, STREAM, subjects=["owned.*"], num_replicas=self.size, max_msgs_per_subject=most)
         await self._store(session, keys)
         self.config = {"durable_name": "one", "ack_policy": "explicit", "ack_wait": 600 * SECOND} | config
         await self.create_consumer(session, STREAM, "one", **self.config)
@@ -54,7 +63,7 @@ class UpdateExam(Exam):
     async def _store(self, session: Session, keys: str) -> None:
         for key in keys:
             self.sent += 1
-            await self.store(session, f"updated.{key}", f"updated {self.sent}")
+            await self.store(session, f"owned.{key}", f"owned {self.sent}")
 
     async def _update(self, session: Session, **changes: Any) -> None:
         self.config |= changes
@@ -85,10 +94,10 @@ class UpdateExam(Exam):
     # ---- what is delivered
 
     async def _wider(self, session: Session) -> None:
-        await self._begin(session, "abbabb", filter_subject="updated.a")
+        await self._begin(session, "abbabb", filter_subject="owned.a")
         await self._comes(session, "of one filter", [1, 4])
         began = self.now
-        await self._update(session, filter_subject="", filter_subjects=["updated.a", "updated.b"])
+        await self._update(session, filter_subject="", filter_subjects=["owned.a", "owned.b"])
         found = await self._pull(session, 3)
         if self.now - began < PASSES:
             self.equal("behind the last delivery", [Delivered.of(msg).seq for msg in found], [5, 6])
@@ -99,10 +108,10 @@ class UpdateExam(Exam):
     async def _narrower(self, session: Session) -> None:
         await self._begin(session, "aabbabac")
         await self._comes(session, "of all", [1], 7)
-        await self._update(session, filter_subjects=["updated.b", "updated.c"])
+        await self._update(session, filter_subjects=["owned.b", "owned.c"])
         await self._may_move(session)
         await self._comes(session, "of two filters", [3], 3)
-        await self._update(session, filter_subjects=["updated.a"])
+        await self._update(session, filter_subjects=["owned.a"])
         await self._comes(session, "of another filter", [5], 1)
         await self._comes(session, "the last one", [7], 0)
         await self._end(session)
@@ -127,7 +136,7 @@ class UpdateExam(Exam):
             await self._update(session, headers_only=only)
             await self._may_move(session)
             (msg,) = await self._pull(session, 1)
-            size = str(len(f"updated {Delivered.of(msg).seq}")) if only else None
+            size = str(len(f"owned {Delivered.of(msg).seq}")) if only else None
             self.equal(f"headers only: {only}", (not msg.payload, msg.headers.get("Nats-Msg-Size")), (only, size))
         await self._end(session)
 
@@ -163,6 +172,56 @@ class UpdateExam(Exam):
         await self._comes(session, "those that are there", [6, 11, 12, 13, 14])
         await self._end(session)
 
+    async def _refused(self, session: Session) -> None:
+        """Two members have room for one message at a time, and acknowledge none."""
+        await self._begin(session, "", ack_wait=SECOND, max_ack_pending_per_subject=1)
+        for at in range(KEYS):
+            await self.store(session, f"owned.{at}", f"owned {at}", payload=bytes(SIZE))
+        other = await self.session("member")
+        counts: dict[int, int] = {}
+        end = self.now + MEETS
+
+        async def member(one: Session, name: str) -> None:
+            request = json.dumps({"batch": KEYS, "max_bytes": 2 * SIZE, "expires": SECOND}).encode()
+            with one.inbox(f"_INBOX.{name:x<12}0000000000") as (inbox, got):  # as stock clients name theirs
+                while self.now < end:
+                    one.publish(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.one", request, inbox)
+                    async with asyncio.timeout(3.0):
+                        while not (msg := await got.get()).status:
+                            counts[Delivered.of(msg).seq] = Delivered.of(msg).count
+
+        await self.at_once(member(session, "one"), member(other, "two"))
+        again = sorted(seq for seq, count in counts.items() if count > 1)
+        self.equal("what comes again", again, list(range(1, KEYS + 1)))
+        await other.close()
+        await self._end(session)
+
+    async def _clocks(self, session: Session) -> None:
+        """The owner's clock is ahead, not so much that the others doubt it."""
+        await self._begin(session, "", most=1, ack_wait=2 * SECOND)
+        leader = (await self.ask(session, f"STREAM.INFO.{STREAM}"))["cluster"]["leader"]
+        self.elects()
+        while (owner := await self._owner(session)) == leader:
+            await self.ask(session, f"CONSUMER.LEADER.STEPDOWN.{STREAM}.one")
+        clock = self.deployment.machines[owner].clock
+        clock.wall_ahead += AHEAD
+        try:
+            await asyncio.sleep(SETTLES)
+            await self._store(session, "a")
+            await self._pull(session, 1)
+            began = self.now
+            found: list[Msg] = []
+            while not found and self.now < began + MEETS:
+                found = await self._pull(session, 1, 0.1)
+            Exact.between("it comes again after", self.now - began, 2.0 - TIMER, 2.0 + SOON)
+        finally:
+            clock.wall_ahead -= AHEAD
+        await asyncio.sleep(SETTLES)
+        await self._end(session)
+
+    async def _owner(self, session: Session) -> str:
+        return str((await self.ask(session, f"CONSUMER.INFO.{STREAM}.one"))["cluster"]["leader"])
+
     async def _waits(self, session: Session) -> None:
         """For acks: those of the next deliveries, and how many there are of a message."""
         await self._begin(session, "aa")
@@ -179,14 +238,14 @@ class UpdateExam(Exam):
 
     async def _requests(self, session: Session) -> None:
         """Limits of what is asked for, and a request that waits."""
-        await self._begin(session, "aab", max_batch=3, filter_subject="updated.a")
+        await self._begin(session, "aab", max_batch=3, filter_subject="owned.a")
         await self._comes(session, "three may be asked for", [1, 2])
         await self._update(session, max_batch=2)
         (refused,) = await self.take(session, STREAM, "one", {"batch": 3, "expires": SECOND})
         self.equal("three are too many", refused.status[:3], "409")
         began, waiting = self.now, asyncio.ensure_future(self._pull(session, 1, 6.0))
         await asyncio.sleep(0.5)
-        await self._update(session, filter_subject="updated.b")
+        await self._update(session, filter_subject="owned.b")
         found = await waiting
         self.equal("to a request that waits", [Delivered.of(msg).seq for msg in found], [3])
         Exact.between("it came", self.now - began, 0.5, 0.5 + SOON)
@@ -198,7 +257,7 @@ class UpdateExam(Exam):
         sids = [session.subscribe(subject, found.append) for subject, found in got.items()]
         await session.flush()
         await asyncio.sleep(SOON)
-        await self._begin(session, "abaab", deliver_subject="to.one", max_ack_pending=2, filter_subject="updated.a")
+        await self._begin(session, "abaab", deliver_subject="to.one", max_ack_pending=2, filter_subject="owned.a")
         await asyncio.sleep(SOON)
         self.equal("two of one filter", [Delivered.of(msg).seq for msg in got["to.one"]], [1, 3])
         await self._update(session, max_ack_pending=3)
