@@ -78,8 +78,9 @@ PARTS = {
     "exam-resizes": ("_updates", "_joins", "_leaves", "_races", "_balance"),
     "exam-owners": (
         "_wider", "_narrower", "_order", "_headers", "_room", "_waits", "_requests", "_push", "_removed", "_refused",
-        "_clocks"
+        "_clocks", "_restored"
     ),
+    "exam-ids": ("_burst", "_mirrored"),
     "exam-transforms": ("_stored", "_republished", "_sourced"),
     "exam-shares": ("_pulls", "_mixed", "_again", "_first"),
     "exam-limits": (

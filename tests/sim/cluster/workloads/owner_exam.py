@@ -42,12 +42,14 @@ class OwnerExam(Exam):
         "what a limit removes takes no room of max_ack_pending, also while one owner after the other delivers",
         "a message that is due and that a member had no room for comes with one of its next requests",
         "ack_wait counts from the sending, also where the clocks of a consumer's owner and its stream's leader differ",
+        "a consumer of an archive goes on with the number of times that a message was delivered",
         "a request that waits while its consumer is updated gets what the update lets through, at once",
     )
 
     async def check(self) -> None:
         await self.examine([self._wider, self._narrower, self._order, self._headers, self._room, self._waits,
-                            self._requests, self._push, self._removed, self._refused, self._clocks], 5)  # fmt: skip
+                            self._requests, self._push, self._removed, self._refused, self._clocks,
+                            self._restored], 5)  # fmt: skip
 
     # ---- tools
 
@@ -218,6 +220,20 @@ class OwnerExam(Exam):
             clock.wall_ahead -= AHEAD
         await asyncio.sleep(SETTLES)
         await self._end(session)
+
+    async def _restored(self, session: Session) -> None:
+        """Out of an archive it goes on with the deliveries that a message has had."""
+        await self._begin(session, "a", ack_wait=2 * SECOND, max_deliver=3)
+        for _ in range(2):
+            await self._pull(session, 1, 4.0)
+        await self.archived(session, STREAM)
+        counts: list[tuple[int, int]] = []
+        end = self.now + MEETS
+        while self.now < end:
+            found = [Delivered.of(msg) for msg in await self._pull(session, 2, 3.0)]
+            counts += [(one.seq, one.count) for one in found]
+        await self._end(session)
+        self.equal("what comes", sorted(counts), [(1, 3)])
 
     async def _owner(self, session: Session) -> str:
         return str((await self.ask(session, f"CONSUMER.INFO.{STREAM}.one"))["cluster"]["leader"])
