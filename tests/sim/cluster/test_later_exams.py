@@ -78,7 +78,7 @@ PARTS = {
     "exam-resizes": ("_updates", "_joins", "_leaves", "_races", "_balance"),
     "exam-owners": (
         "_wider", "_narrower", "_order", "_headers", "_room", "_waits", "_requests", "_push", "_removed", "_refused",
-        "_clocks", "_restored"
+        "_leaves", "_clocks", "_restored", "_guarded"
     ),
     "exam-ids": ("_burst", "_mirrored"),
     "exam-transforms": ("_stored", "_republished", "_sourced"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from testkit.sim.session import Msg, Session
+from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.workload import Delivered
@@ -23,6 +23,10 @@ SETTLES: Final = 3.0
 """Seconds within which what was removed waits for no ack."""
 KEYS, SIZE = 6, 400
 """Messages of one key each, and their bytes."""
+GUARDED: Final = 10
+"""Messages of a stream with a guard."""
+FULL: Final = 10077
+"""The code of the error."""
 MEETS: Final = 12.0
 """Seconds within which each of them comes again."""
 AHEAD, TIMER = 0.4, 0.2
@@ -40,16 +44,17 @@ class OwnerExam(Exam):
         "a consumer that is updated delivers what its new filters match, and tells how much of that is left",
         "limits, waits and orders that an update gives or takes away hold from the next delivery on, whoever owns it",
         "what a limit removes takes no room of max_ack_pending, also while one owner after the other delivers",
-        "a message that is due and that a member had no room for comes with one of its next requests",
+        "a message that is due and that a member had no room for comes again, and so does that of one that is gone",
         "ack_wait counts from the sending, also where the clocks of a consumer's owner and its stream's leader differ",
         "a consumer of an archive goes on with the number of times that a message was delivered",
+        "a guard refuses messages when too many bytes wait for it, whatever limits remove meanwhile",
         "a request that waits while its consumer is updated gets what the update lets through, at once",
     )
 
     async def check(self) -> None:
         await self.examine([self._wider, self._narrower, self._order, self._headers, self._room, self._waits,
-                            self._requests, self._push, self._removed, self._refused, self._clocks,
-                            self._restored], 5)  # fmt: skip
+                            self._requests, self._push, self._removed, self._refused, self._leaves, self._clocks,
+                            self._restored, self._guarded], 5)  # fmt: skip
 
     # ---- tools
 
@@ -176,27 +181,57 @@ class OwnerExam(Exam):
 
     async def _refused(self, session: Session) -> None:
         """Two members have room for one message at a time, and acknowledge none."""
-        await self._begin(session, "", ack_wait=SECOND, max_ack_pending_per_subject=1)
-        for at in range(KEYS):
-            await self.store(session, f"owned.{at}", f"owned {at}", payload=bytes(SIZE))
+        await self._keyed(session, SECOND)
         other = await self.session("member")
         counts: dict[int, int] = {}
-        end = self.now + MEETS
 
         async def member(one: Session, name: str) -> None:
-            request = json.dumps({"batch": KEYS, "max_bytes": 2 * SIZE, "expires": SECOND}).encode()
-            with one.inbox(f"_INBOX.{name:x<12}0000000000") as (inbox, got):  # as stock clients name theirs
-                while self.now < end:
-                    one.publish(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.one", request, inbox)
-                    async with asyncio.timeout(3.0):
-                        while not (msg := await got.get()).status:
-                            counts[Delivered.of(msg).seq] = Delivered.of(msg).count
+            async for msg in self._asking(one, name, {"batch": KEYS, "max_bytes": 2 * SIZE}, MEETS):
+                counts[Delivered.of(msg).seq] = Delivered.of(msg).count
 
         await self.at_once(member(session, "one"), member(other, "two"))
         again = sorted(seq for seq, count in counts.items() if count > 1)
         self.equal("what comes again", again, list(range(1, KEYS + 1)))
         await other.close()
         await self._end(session)
+
+    async def _leaves(self, session: Session) -> None:
+        """One of three members asks no more, right before what it has is due; the others get that."""
+        await self._keyed(session, SECOND // 2)
+        other = await self.session("member")
+        taken: set[int] = set()
+
+        async def stays(name: str) -> None:
+            async for msg in self._asking(session, name, {"batch": 1}, MEETS):
+                await asyncio.sleep(0.1)
+                await session.request(msg.reply, b"+ACK")
+                taken.add(Delivered.of(msg).seq)
+
+        async def leaves() -> None:
+            async for msg in self._asking(other, "three", {"batch": 2}, 0.1):
+                self.note(f"the one that leaves has {msg.reply}")
+
+        await self.at_once(leaves(), stays("one"), stays("two"))
+        self.equal("what those that stay get", taken, set(range(1, KEYS + 1)))
+        await other.close()
+        await self._end(session)
+
+    async def _keyed(self, session: Session, wait: int) -> None:
+        await self._begin(session, "", ack_wait=wait, max_ack_pending_per_subject=1)
+        for at in range(KEYS):
+            await self.store(session, f"owned.{at}", f"owned {at}", payload=bytes(SIZE))
+
+    async def _asking(self, session: Session, name: str, request: dict[str, int], seconds: float) -> AsyncIterator[Msg]:
+        """The messages that a member gets that asks for so long."""
+        end, body = self.now + seconds, json.dumps(request | {"expires": SECOND}).encode()
+        with session.inbox(f"_INBOX.{name:x<12}0000000000") as (inbox, got):  # as stock clients name theirs
+            while self.now < end:
+                session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.one", body, inbox)
+                left = request["batch"]
+                async with asyncio.timeout(6.0):
+                    while left and not (msg := await got.get()).status:
+                        left -= 1
+                        yield msg
 
     async def _clocks(self, session: Session) -> None:
         """The owner's clock is ahead, not so much that the others doubt it."""
@@ -234,6 +269,28 @@ class OwnerExam(Exam):
             counts += [(one.seq, one.count) for one in found]
         await self._end(session)
         self.equal("what comes", sorted(counts), [(1, 3)])
+
+    async def _guarded(self, session: Session) -> None:
+        """A guard counts what waits for it, also while a limit removes what does not."""
+        await self.create(session, STREAM, subjects=["owned"], num_replicas=self.rng.choice([1, 3]), max_msgs=GUARDED)
+        await self.create_consumer(session, STREAM, "one", ack_wait=600 * SECOND)
+        for _ in range(GUARDED):
+            await session.js_publish("owned", bytes(SIZE))
+        for msg in await self._pull(session, GUARDED // 2):
+            await session.request(msg.reply, b"+ACK")
+        info = await self.ask(session, f"STREAM.INFO.{STREAM}")
+        size = info["state"]["bytes"] // GUARDED
+        guard = {"consumer": "one", "max_bytes": (GUARDED - 2) * size + size // 2, "discard": "new"}
+        await self.ask(session, f"STREAM.UPDATE.{STREAM}", info["config"] | {"retention_guard": guard})
+        taken = 0
+        try:
+            for _ in range(GUARDED):
+                await session.js_publish("owned", bytes(SIZE))
+                taken += 1
+        except ApiError as error:
+            self.equal("it is full", error.err_code, FULL)
+        self.equal("what it takes besides", taken, GUARDED // 2 - 2)
+        await self._end(session)
 
     async def _owner(self, session: Session) -> str:
         return str((await self.ask(session, f"CONSUMER.INFO.{STREAM}.one"))["cluster"]["leader"])
