@@ -80,7 +80,7 @@ PARTS = {
         "_wider", "_narrower", "_order", "_headers", "_room", "_waits", "_requests", "_push", "_removed", "_refused",
         "_leaves", "_clocks", "_restored", "_guarded"
     ),
-    "exam-ids": ("_burst", "_mirrored"),
+    "exam-ids": ("_burst", "_mixed", "_mirrored"),
     "exam-transforms": ("_stored", "_republished", "_sourced"),
     "exam-shares": ("_pulls", "_mixed", "_again", "_first"),
     "exam-limits": (
