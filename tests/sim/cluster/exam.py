@@ -130,3 +130,19 @@ class Exam(Workload):
             except TimeoutError:
                 self.note(f"a pull of {consumer} ends without a status")
         return found
+
+    async def archived(self, session: Session, stream: str) -> None:
+        """The stream is deleted and restored, with what its archive says of it."""
+        with session.inbox() as (inbox, got):
+            chunks = []
+            await self.ask(session, f"STREAM.SNAPSHOT.{stream}", {"deliver_subject": inbox})
+            async with asyncio.timeout(10.0):
+                while (msg := await got.get()).payload:
+                    chunks.append(msg.payload)
+                    if msg.reply:
+                        session.publish(msg.reply)
+        await self.ask(session, f"STREAM.DELETE.{stream}")
+        deliver = (await self.ask(session, f"STREAM.RESTORE.{stream}"))["deliver_subject"]
+        for chunk in (*chunks, b""):
+            said = (await session.request(deliver, chunk, seconds=10.0)).payload
+            self.require(not said or b'"error"' not in said, f"the archive is refused: {said!r}")

@@ -17,7 +17,7 @@ from testkit.native import one_description, python_alone
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, AckVersions, Encryption, Entrance, Server
 from testkit.sim.loop import SimLoop, quietly_collected
-from tests.sim.cluster import liveness, nemesis, older, replicas, second_look, server_changes, small, watches
+from tests.sim.cluster import leftovers, liveness, nemesis, older, replicas, second_look, server_changes, small, watches
 from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.flushes import Flushes
 from tests.sim.cluster.invariants import Invariants
@@ -234,6 +234,8 @@ def _settle(deployment: Deployment, scenario: Scenario, rng: Random, running: li
         )
     alike = replicas.settle(deployment)
     deployment.run_until_done(deployment.spawn(control, alike, "replicas stay alike"), 2 * replicas.SETTLE)
+    gone = leftovers.settle(deployment)
+    deployment.run_until_done(deployment.spawn(control, gone, "nothing is left of what is gone"), 2 * leftovers.GOES)
     if scenario.again:
         again = second_look.look_again(deployment, Random(rng.getrandbits(64)))
         deployment.run_until_done(deployment.spawn(control, again, "the second look"), 4 * replicas.SETTLE)

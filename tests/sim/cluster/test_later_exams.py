@@ -14,7 +14,9 @@ from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.restore_watch import RestoreWatch
 from jetcluster.consumer import info
 from jetcluster.consumer.owner.letters import LetterPublisher
+from jetcluster.consumer.owner.owner import ConsumerOwner
 from jetcluster.consumer.owner.push import FlowControl
+from jetcluster.consumer.owner.selection import Selection
 from jetcluster.consumer.state import archived, creation
 from jetcluster.consumer.state.state import ConsumerState, KeyRows
 from jetcluster.mesh import identity
@@ -74,6 +76,13 @@ PARTS = {
     "exam-fresh": ("_replicas", "_mirror", "_own"),
     "exam-handovers": ("_publishes", "_pulls", "_pushes", "_fast", "_uploads"),
     "exam-resizes": ("_updates", "_joins", "_leaves", "_races", "_balance"),
+    "exam-owners": (
+        "_wider", "_narrower", "_order", "_headers", "_room", "_waits", "_requests", "_push", "_removed", "_refused",
+        "_leaves", "_clocks", "_restored", "_guarded"
+    ),
+    "exam-ids": ("_burst", "_mixed", "_mirrored"),
+    "exam-transforms": ("_stored", "_republished", "_sourced"),
+    "exam-shares": ("_pulls", "_mixed", "_again", "_first"),
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
     ),
@@ -300,3 +309,14 @@ def test_servers_that_are_changed_from_what_they_were_are_noticed(monkeypatch: p
 
     monkeypatch.setattr(MetaMachine, "apply", apply)
     assert "was decided for" in examined(monkeypatch, "exam-resizes", "_races").failure
+
+
+def test_a_consumer_that_selects_as_before_its_update_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Selection, "configured", _nothing)
+    assert "of two filters, and left: 6, not 3" in examined(monkeypatch, "exam-owners", "_narrower").failure
+    assert "one of each key: [1, 2, 3, 4]" in examined(monkeypatch, "exam-owners", "_order").failure
+
+
+def test_a_new_owner_that_does_not_know_what_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConsumerOwner, "_look_up_pending", _nothing)
+    assert "[2] wait for an ack of one, and are not there" in examined(monkeypatch, "exam-owners", "_removed").failure

@@ -169,22 +169,6 @@ class KeptExam(Exam):
 
     # ---- archives
 
-    async def _archived(self, session: Session) -> None:
-        """The stream is deleted and restored, with what its archive says of it."""
-        with session.inbox() as (inbox, got):
-            chunks = []
-            await self.ask(session, f"STREAM.SNAPSHOT.{STREAM}", {"deliver_subject": inbox})
-            async with asyncio.timeout(10.0):
-                while (msg := await got.get()).payload:
-                    chunks.append(msg.payload)
-                    if msg.reply:
-                        session.publish(msg.reply)
-        await self.ask(session, f"STREAM.DELETE.{STREAM}")
-        deliver = (await self.ask(session, f"STREAM.RESTORE.{STREAM}"))["deliver_subject"]
-        for chunk in (*chunks, b""):
-            said = (await session.request(deliver, chunk, seconds=10.0)).payload
-            self.require(not said or b'"error"' not in said, f"the archive is refused: {said!r}")
-
     async def _timers(self, session: Session) -> None:
         """Times to live, schedules and ids."""
         await self.create(
@@ -201,7 +185,7 @@ class KeptExam(Exam):
         await self.store(session, "held.plain", "plain")
         began = self.now
         before = await self.contents(session, STREAM)
-        await self._archived(session)
+        await self.archived(session, STREAM)
         after = await self.insist("its messages", lambda: self.contents(session, STREAM))
         if self.now < began + AHEAD - 2.0:
             same = [{seq: (m.headers, m.payload) for seq, m in found.items()} for found in (before, after)]
@@ -234,7 +218,7 @@ class KeptExam(Exam):
                 if name == "quitter" or (name == "plain" and at == 0):
                     await session.request(msg.reply, b"+TERM for a reason" if name == "quitter" else b"+ACK")
         before = {name: await self._told(session, name) for name in ("plain", "keyed", "quitter")}
-        await self._archived(session)
+        await self.archived(session, STREAM)
         after = {name: await self._told(session, name) for name in before}
         self.equal("what its consumers say", after, before)
         await self.create(session, DEAD, subjects=["dead.>"], num_replicas=1)
