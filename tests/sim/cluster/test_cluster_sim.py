@@ -34,7 +34,7 @@ pytestmark = pytest.mark.sim
 ROOT = Path(__file__).parents[3]
 REPLAYED = (3, 7, 700003)
 """Seeds with kills, stops and consumers that wait, and one that asks servers for the memory and time they use."""
-IN_BOTH = (2, 106)
+IN_BOTH = (2, 110)
 """Seeds whose clients send publishes and other commands in one read."""
 READINGS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (os, ("urandom", "getrandom", "cpu_count", "getpid", "getloadavg", "sysconf", "times")),

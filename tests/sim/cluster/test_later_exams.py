@@ -51,7 +51,9 @@ def examined(
         await exam.examine([getattr(exam, part) for part in parts], len(parts))
 
     monkeypatch.setattr(found()[name], "check", check)
-    plan = replace(Scenario.of(1, (name,)), layout=layout, small=small, rage=Rage((), 0, 1.0, 1.0), pulse=False)
+    plan = replace(
+        Scenario.of(1, (name,)), layout=layout, small=small, rage=Rage((), 0, 1.0, 1.0), pulse=False, web=False
+    )
     return run_seed(1, scenario=replace(plan, again=False))
 
 
