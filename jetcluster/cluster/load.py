@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -156,6 +157,8 @@ class NodeLoad:
         self._busy = 0.0
         """Smoothed share of one core."""
         self._report: Body = {}
+        self._named: dict[bool, int] = {}
+        """The last stream of those that were named in their turn, without a placement and with one."""
         self._measuring: asyncio.Future[None] | None = None
         network.raft.health.on_change(self._health_changed)
         mesh = network.mesh
@@ -310,14 +313,30 @@ class NodeLoad:
         return _some(found, lambda row: row[6])
 
     def _others(self) -> Steps[list[Any]]:
-        """Replicas that this server does not lead, and those that have no other replica."""
-        found = []
+        """Replicas that this server does not lead, and those that have no other replica. Of very many, half at least
+        are of streams without a placement, as far as there are any: the others may have to stay."""
+        found: dict[bool, list[Any]] = {False: [], True: []}
         for gid in list(self._replicas):
             replica = self._replicas.get(gid)
             if replica is not None and (not replica.leading or len(replica.group.peers) == 1) and not replica.retiring:
-                found.append([gid, replica.store.byte_count])
+                is_placed = bool(replica.assignment.config.get("placement"))
+                found[is_placed].append([gid, replica.store.byte_count])
             yield
-        return _some(found, lambda row: row[1])
+        placed = self._in_turn(True, found[True], MAX_UNITS - min(len(found[False]), MAX_UNITS // 2))
+        return self._in_turn(False, found[False], MAX_UNITS - len(placed)) + placed
+
+    def _in_turn(self, is_placed: bool, rows: list[Any], most: int) -> list[Any]:
+        """Returns at most so many rows: heavy ones, light ones, and a half that goes on where the last answer ended. So
+        none is left out for ever, whatever keeps the heaviest and the lightest where they are."""
+        if len(rows) <= most:
+            return rows
+        rows.sort(key=lambda row: row[1])
+        end = most // 4
+        ends, others = rows[:end] + rows[len(rows) - end :], sorted(rows[end : len(rows) - end])
+        at = bisect_left(others, [self._named.get(is_placed, -1) + 1])
+        turn = (others[at:] + others[:at])[: most - 2 * end]
+        self._named[is_placed] = turn[-1][0] if turn else -1
+        return ends + turn
 
     def _rested(self, gid: int) -> StreamReplica | None:
         """Returns this server's replica, if it leads for long enough and its members do not change."""

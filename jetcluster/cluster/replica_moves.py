@@ -25,7 +25,7 @@ from jetcluster.cluster.load import LEAST_SECONDS, ONE, REPLICAS, REST_SECONDS, 
 from jetcluster.cluster.replica_rests import ReplicaRests
 from jetcluster.errors import ApiError
 from jetcluster.mesh.api import MeshError
-from jetcluster.meta.balance import Choices, Shift, Unit, Weight, uneven
+from jetcluster.meta.balance import Choices, Shift, Unit, Weight, needed_gap, noise_of, uneven
 from jetcluster.replica.services import Network, Runtime
 from jetcluster.stream.rules import RESTORING
 
@@ -42,6 +42,8 @@ ATTEMPTS: Final = 16
 """Leaders of streams, asked for one move."""
 PLACES: Final = 256
 """Places looked at for one move: placements may refuse the first ones."""
+LOOKS: Final = 1024
+"""Places looked at besides, so that replicas which must stay are not among those that are compared."""
 MAX_UNITS: Final = 64
 """Replicas of one server that are compared for one move: the heaviest and the lightest."""
 ROWS_PER_STEP: Final = 16
@@ -84,7 +86,7 @@ class ReplicaMoves:
             return None
         choices = Choices(loads, fit)
         rows = await self._rows(loads, fit)
-        await turns.run(KEY, self._fill(choices, rows, reports, fit))
+        await turns.run(KEY, self._fill(choices, rows, reports, loads))
         for _ in range(ATTEMPTS):
             shift = await turns.run(KEY, self._next(choices, loads))
             if shift is None:
@@ -121,27 +123,45 @@ class ReplicaMoves:
             return []
 
     def _fill(
-        self, choices: Choices, rows: Sequence[Row], reports: Mapping[str, LoadReport], fit: Sequence[str]
+        self, choices: Choices, rows: Sequence[Row], reports: Mapping[str, LoadReport], loads: Mapping[str, Weight]
     ) -> Steps[None]:
-        """Takes the replicas with the servers that have none of the stream, have room for it, and did not refuse it."""
-        found: dict[str, list[Unit]] = {peer: [] for peer in fit}
+        """Takes the replicas with the servers that could have them: the one of them that carries least may."""
+        found: dict[str, list[Unit]] = {peer: [] for peer in loads}
+        numbers = {peer: number for number, peer in enumerate(loads)}
+        looks = LOOKS
         for number, (peer, gid, stored) in enumerate(rows):
             if number % ROWS_PER_STEP == 0:
                 yield
             assignment = self._meta.machine.by_gid(gid)
             if assignment is None or self.rests.rests(gid) or peer not in assignment.peers:
                 continue
-            storage = assignment.config["storage"]
-            heirs = tuple(
-                other
-                for other in fit
-                if other not in assignment.peers
-                and reports[other].free.get(storage, 0) >= ROOM * stored
-                and not self.rests.is_refused(gid, other)
-            )
+            heirs = self._heirs(assignment, peer, stored, reports, loads)
+            while heirs and looks > 0:
+                looks -= 1
+                yield
+                if self._service.may_take(assignment, peer, heirs[0]):
+                    break
+                self.rests.refuse(gid, heirs.pop(0))
             if heirs:
-                found[peer].append(Unit((gid, fit.index(peer)), peer, heirs, weight_of(1, stored)))
+                found[peer].append(Unit((gid, numbers[peer]), peer, tuple(heirs), weight_of(1, stored)))
         yield from choices.fill([unit for units in found.values() for unit in _some(units)])
+
+    def _heirs(
+        self, assignment: Assignment, source: str, stored: int, reports: Mapping[str, LoadReport],
+        loads: Mapping[str, Weight],
+    ) -> list[str]:  # fmt: skip
+        """Returns the servers that have none of the stream, carry enough less, have room for it, and did not refuse it,
+        first the one that carries least."""
+        weight, storage = weight_of(1, stored).total, assignment.config["storage"]
+        heirs = [
+            other
+            for other, load in loads.items()
+            if other not in assignment.peers
+            and loads[source].total - load.total >= needed_gap(weight, noise_of(loads[source], load))
+            and reports[other].free.get(storage, 0) >= ROOM * stored
+            and not self.rests.is_refused(assignment.gid, other)
+        ]
+        return sorted(heirs, key=lambda other: loads[other].total)
 
     # ---- one move
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from jetcluster.budget import Steps
-from jetcluster.cluster import load, replica_moves
+from jetcluster.cluster import load, replica_moves, replica_rests
 from jetcluster.cluster.balance_news import BalanceMove
 from jetcluster.cluster.balancer import BalanceRules
 from jetcluster.cluster.meta_service import MetaService
@@ -116,6 +117,51 @@ async def test_streams_that_must_stay_do_not_keep_others_from_moving(monkeypatch
         added = cluster.add("D")
         await cluster.until(lambda: len(added.js.replicas) == 4, 300, "those that may be here")
         assert all(added.has(f"S{number}") for number in range(4))
+
+
+async def crowded(cluster: Cluster, placed: Mapping[int, Sequence[str]], streams: int) -> Node:
+    """As many streams, the later ones larger, of which some have a placement by tags, and then one more server."""
+    for number in range(streams):
+        await cluster.create(f"S{number}", 1, placement={"tags": list(placed[number])} if number in placed else {})
+        await cluster["A"].publish(f"s{number}".encode(), b"x" * (1000 + 100 * number))
+    cluster.network.expected = 4
+    return cluster.add("D")
+
+
+@virtual_time
+@pytest.mark.parametrize(("tags", "named"), [((), 4), (("any",), 4), (("any",), 512)])
+async def test_of_very_many_replicas_those_that_may_move_are_found_between_those_that_must_stay(
+    tags: tuple[str, ...], named: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server names some of its replicas, of which two are compared, and what was refused is forgotten."""
+    monkeypatch.setattr(load, "MAX_UNITS", named)
+    monkeypatch.setattr(replica_moves, "MAX_UNITS", 2)
+    monkeypatch.setattr(replica_rests, "REFUSED_SECONDS", 1.0)
+    free = (20, 22, 24)
+    placed = dict.fromkeys(range(48), ("fast", "any")) | dict.fromkeys(free, tags)
+    async with Cluster(tags=dict.fromkeys("ABC", "fast any") | {"D": "any"}) as cluster:
+        added = await crowded(cluster, {number: some for number, some in placed.items() if some}, 48)
+        await cluster.until(lambda: len(added.js.replicas) == len(free), 1000, "those that may be here")
+        assert all(added.has(f"S{number}") for number in free)
+
+
+@virtual_time
+async def test_a_server_names_all_of_its_replicas_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "MAX_UNITS", 8)
+    async with Cluster(tags=dict.fromkeys("ABC", "fast")) as cluster:
+        node = cluster["B"]
+        for number in range(40):
+            await cluster.create(f"S{number}", 3, placement={"tags": ["fast"]} if number % 4 else {})
+        await cluster.until(lambda: len(node.js.replicas) == 40, what="all are there")
+        others = {gid for gid, replica in node.js.replicas.items() if not replica.leading}
+        named: list[set[int]] = []
+        for _ in range(30):
+            rows = json.loads(await cluster["A"].mesh.call(node.me, load.UNITS_METHOD, b"replica", 5.0))
+            named.append({gid for gid, _ in rows})
+            assert len(named[-1]) == len(rows) <= 8
+            assert sum(not node.js.replicas[gid].assignment.config.get("placement") for gid in named[-1]) >= 4
+        assert set.union(*named) == others
+        assert len(set.intersection(*named)) >= 4, "and the heaviest and the lightest each time"
 
 
 @virtual_time
