@@ -4,7 +4,10 @@ those of a server: what is said of a stream or a consumer is of one moment."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
+
+DEFECTS: Final = ("internal error", "bad meta command")
+"""Beginnings of what is told when something that nobody expected was raised."""
 
 
 def contradictions(answer: dict[str, Any]) -> Iterator[str]:
@@ -14,6 +17,11 @@ def contradictions(answer: dict[str, Any]) -> Iterator[str]:
         yield from _messages(state)
     if isinstance(answer.get("delivered"), dict) and isinstance(answer.get("ack_floor"), dict):
         yield from _deliveries(answer)
+
+
+def is_defect(error: dict[str, Any]) -> bool:
+    """An error that tells of a mistake in the server, and of none in the request."""
+    return str(error.get("description", "")).startswith(DEFECTS)
 
 
 def _replicas(cluster: dict[str, Any]) -> Iterator[str]:

@@ -70,6 +70,8 @@ class Deployment:
         """A member of a stream is cut off until the stream has moved; with a second one that is, nothing would move."""
         self.put_back: set[str] = set()
         """Raft's ids of servers that were emptied, and that somebody has asked to use again."""
+        self.expected: set[str] = set()
+        """Errors that a workload brings about, by the beginnings of their log messages: they fail nothing."""
         self.strangers: dict[str, int] = {}
         """By server, those who came to it and may have said what no server says."""
         self._shrinking: dict[object, float] = {}
@@ -98,7 +100,7 @@ class Deployment:
         self.servers[server.name] = server
         machine = self.machines[server.name] = self._machine(server.name, server.ip)
         self.names[server.ip] = server.name
-        machine.power_failures = self.power_failures
+        machine.power_failures, machine.expected = self.power_failures, self.expected
         machine.vows = self.vows
         machine.make_node = functools.partial(self._node, server.name)
         return machine

@@ -237,6 +237,8 @@ class Machine:
         """Vows of servers: called at ends and beginnings."""
         self.power_failures: list[float] = []
         """Times of all; shared by the machines of a deployment."""
+        self.expected: set[str] = set()
+        """See `Deployment.expected`; shared by its machines."""
         self.exits: list[int] = []
         """Exit codes of processes that ended by themselves."""
         self._told_to_end = False
@@ -463,7 +465,7 @@ class Machine:
     def _caught(self, text: str, error: BaseException | None) -> None:
         """The node has logged an error that it did not expect. That of a disk that fails may come up anywhere."""
         of_disk = isinstance(error, (KvError, OSError)) or (error is None and OF_DISK.search(text) is not None)
-        if not (of_disk and self.disk_troubled()):
+        if not (of_disk and self.disk_troubled()) and not text.startswith(tuple(self.expected)):
             self._failed(f"{self.name}: {text} {error!r}")
 
     def _raised(self, text: str, error: BaseException | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
-from testkit.sim.answers import contradictions
+from testkit.sim.answers import contradictions, is_defect
 from testkit.sim.layout import WEB_PORT
 from testkit.sim.network import Address
 from testkit.sim.websocket import WebSocket
@@ -391,6 +391,8 @@ class Session:
         msg = await self.request(f"$JS.API.{subject}", payload, seconds)
         answer: dict[str, Any] = json.loads(msg.payload)
         if "error" in answer:
+            if is_defect(answer["error"]):
+                raise Contradiction(f"{self.name}: {subject}: {answer['error']}")
             raise ApiError(answer["error"])
         if wrong := next(contradictions(answer), ""):
             raise Contradiction(f"{self.name}: {subject}: {wrong}")

@@ -41,7 +41,16 @@ class Trace:
         return self._hash.hexdigest()
 
 
-SWALLOWED = ("what an API request began failed", "a consumer's owner failed", "catch-up failed")
+REFUSED = "a command is refused by all replicas"
+RECOVERED = "a command failed here alone and was carried out at the second try"
+SWALLOWED = frozenset((
+    "a background task failed", REFUSED, RECOVERED, "a consumer's owner failed", "a round of balance failed",
+    "a subject cannot be listened to", "a subject table cannot be saved", "an assignment failed", "API request failed",
+    "API requests cannot be loaded", "API requests could not be begun", "catch-up failed",
+    "consumers of a deleted stream are not told of", "links of the stream fail", "request failed", "restore failed",
+    "schedules cannot be read", "the load was not measured", "the object service failed", "tick failed",
+    "what an API request began failed", "what follows from a command failed",
+))  # fmt: skip
 """Log messages that come with an error that somebody caught so that the rest goes on."""
 Caught = Callable[[str, BaseException | None], None]
 

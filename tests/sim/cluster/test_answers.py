@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testkit.sim.answers import contradictions
+from testkit.sim.answers import contradictions, is_defect
 
 
 def _replicas(**one: Any) -> dict[str, Any]:
@@ -48,3 +48,11 @@ def test_what_may_be_true_is_no_contradiction(answer: dict[str, Any]) -> None:
 )
 def test_what_cannot_be_true_is_one(answer: dict[str, Any], what: str) -> None:
     assert what in next(contradictions(answer))
+
+
+@pytest.mark.parametrize(
+    ("description", "defect"),
+    [("internal error", True), ("bad meta command: KeyError", True), ("stream not found", False), ("", False)],
+)
+def test_an_error_that_tells_of_a_mistake_in_the_server_is_one(description: str, defect: bool) -> None:
+    assert is_defect({"code": 500, "description": description}) is defect

@@ -11,6 +11,7 @@ from jetcluster.raft.api import RaftError
 from jetcluster.replica.proposals import OutcomeUnknownError
 from testkit.sim.machine import Machine
 from testkit.sim.session import Msg, Session
+from testkit.sim.trace import REFUSED
 from tests.sim.cluster import foreign, replicas
 from tests.sim.cluster.judges import Log
 from tests.sim.cluster.workload import PASSING, Workload
@@ -52,6 +53,7 @@ class ForeignCommands(Workload):
     )
 
     async def prepare(self) -> None:
+        self.deployment.expected.add(REFUSED)
         self.log = Log()
         self.admin = await self.session("admin")
         await self.create(self.admin, STREAM, subjects=["foreign.>"], **ALL)
