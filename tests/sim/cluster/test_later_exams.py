@@ -16,7 +16,7 @@ from jetcluster.consumer import info
 from jetcluster.consumer.owner.letters import LetterPublisher
 from jetcluster.consumer.owner.owner import ConsumerOwner
 from jetcluster.consumer.owner.push import FlowControl
-from jetcluster.consumer.owner.selection import Selection
+from jetcluster.consumer.owner.selection import Redelivery, Selection
 from jetcluster.consumer.state import archived, creation
 from jetcluster.consumer.state.state import ConsumerState, KeyRows
 from jetcluster.mesh import identity
@@ -25,11 +25,14 @@ from jetcluster.meta import places
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.mirror import upstream
 from jetcluster.model import advisory
+from jetcluster.model.transforms import SubjectTransform
 from jetcluster.raft.core.election import HandOver
 from jetcluster.raft.core.group import Group
 from jetcluster.replica.reads.demands import Age, Demands
 from jetcluster.replica.reads.membership import Membership
+from jetcluster.server.accounts import service_imports
 from jetcluster.stream.apply import counters, restoring, schedules
+from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.fast_rows import FastRow
 from jetcluster.stream.apply.guard import RetentionGuard
 from jetcluster.stream.apply.jobs import Jobs
@@ -80,7 +83,7 @@ PARTS = {
     "exam-resizes": ("_updates", "_joins", "_leaves", "_races", "_balance"),
     "exam-owners": (
         "_wider", "_narrower", "_order", "_headers", "_room", "_waits", "_requests", "_push", "_removed", "_refused",
-        "_leaves", "_clocks", "_restored", "_guarded"
+        "_leaves", "_clocks", "_restored", "_guarded", "_ended", "_told"
     ),
     "exam-ids": ("_burst", "_mixed", "_mirrored"),
     "exam-transforms": ("_stored", "_republished", "_sourced"),
@@ -321,4 +324,24 @@ def test_a_consumer_that_selects_as_before_its_update_is_noticed(monkeypatch: py
 
 def test_a_new_owner_that_does_not_know_what_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ConsumerOwner, "_look_up_pending", _nothing)
-    assert "[2] wait for an ack of one, and are not there" in examined(monkeypatch, "exam-owners", "_removed").failure
+    failure = examined(monkeypatch, "exam-owners", "_removed").failure
+    assert "those that are there: [6" in failure or "wait for an ack of one, and are not there" in failure
+
+
+def test_due_messages_of_members_that_are_gone_and_are_kept_for_them_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Redelivery, "unpark", _nothing)
+    assert "what those that stay get" in examined(monkeypatch, "exam-owners", "_leaves").failure
+
+
+def test_ids_that_nobody_knows_and_transforms_that_match_nothing_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DedupeWindow, "seq_of", _nothing)
+    assert "exam-ids, burst: ack" in examined(monkeypatch, "exam-ids", "_burst").failure
+    monkeypatch.setattr(SubjectTransform, "match", _nothing)
+    assert "exam-transforms, stored" in examined(monkeypatch, "exam-transforms", "_stored").failure
+
+
+def test_acks_that_an_import_takes_for_answers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_imports, "_ACK", b"$JS.NONE.")
+    assert "exam-shares, pulls: acks go" in examined(monkeypatch, "exam-shares", "_pulls").failure

@@ -21,6 +21,8 @@ UNCOMMITTED = 24_000
 FEW_BATCHES = ", limits { batch { max_msgs: 30, max_inflight_per_stream: 1, max_inflight_total: 2 } }"
 PATIENCE = 4.0
 """Seconds for all answers."""
+ROOM = 20.0
+"""Seconds for which a message is sent again, once all floods are over, until one is taken."""
 COMMIT, END = 2, 3
 """Operations of a fast-ingest batch."""
 
@@ -33,6 +35,7 @@ class Floods(Workload):
     judges = (Log, FastBatches, Batches)
     promises = (
         "of more messages at once than a leader has room for each that is acknowledged is stored, and no refused one",
+        "once what came is applied there is room again",
         "a batch that finds no room is refused as a whole; a fast-ingest batch tells what is lost",
     )
 
@@ -206,6 +209,12 @@ class Floods(Workload):
     # ---- at the end
 
     async def check(self) -> None:
+        """There is room again, whoever leads since the last flood."""
+        session = await self.session("after")
+        self.log.send("after")
+        ack = await self.insist("room again", lambda: session.js_publish("flood.plain", b"after"), ROOM)
+        self.log.ack(int(ack["seq"]), "after", self.now)
+        self.last = max(self.last, int(ack["seq"]))
         await self.everywhere(STREAM, self.last, self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:

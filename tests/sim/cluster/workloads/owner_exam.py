@@ -48,13 +48,14 @@ class OwnerExam(Exam):
         "ack_wait counts from the sending, also where the clocks of a consumer's owner and its stream's leader differ",
         "a consumer of an archive goes on with the number of times that a message was delivered",
         "a guard refuses messages when too many bytes wait for it, whatever limits remove meanwhile",
+        "a request that waits while the owner changes is ended once; CONSUMER.INFO has what was delivered before it",
         "a request that waits while its consumer is updated gets what the update lets through, at once",
     )
 
     async def check(self) -> None:
         await self.examine([self._wider, self._narrower, self._order, self._headers, self._room, self._waits,
                             self._requests, self._push, self._removed, self._refused, self._leaves, self._clocks,
-                            self._restored, self._guarded], 5)  # fmt: skip
+                            self._restored, self._guarded, self._ended, self._told], 5)  # fmt: skip
 
     # ---- tools
 
@@ -290,6 +291,30 @@ class OwnerExam(Exam):
         except ApiError as error:
             self.equal("it is full", error.err_code, FULL)
         self.equal("what it takes besides", taken, GUARDED // 2 - 2)
+        await self._end(session)
+
+    async def _ended(self, session: Session) -> None:
+        """A request that waits while its owner changes is ended once, whoever comes after the next one."""
+        await self._begin(session, "", most=1)
+        self.elects()
+        with session.inbox() as (inbox, got):
+            session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.one", b'{"batch": 1, "expires": 60000000000}', inbox)
+            await session.flush()
+            await asyncio.sleep(SOON)
+            for _ in range(3):
+                await self.ask(session, f"CONSUMER.LEADER.STEPDOWN.{STREAM}.one")
+                await asyncio.sleep(SOON)
+            told = [got.get_nowait().status for _ in range(got.qsize())]
+        self.equal("what ends it", told, ["409 Leadership Change"])
+        await self._end(session)
+
+    async def _told(self, session: Session) -> None:
+        """CONSUMER.INFO has what was delivered without acks right before."""
+        await self._begin(session, "abaab", ack_policy="none", ack_wait=0)
+        for batch, seq in ((2, 2), (1, 3), (2, 5)):
+            await self._pull(session, batch)
+            info = await self.ask(session, f"CONSUMER.INFO.{STREAM}.one")
+            self.equal("delivered", (info["delivered"]["stream_seq"], info["num_pending"]), (seq, 5 - seq))
         await self._end(session)
 
     async def _owner(self, session: Session) -> str:
