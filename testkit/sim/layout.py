@@ -14,6 +14,8 @@ ROUTE_PORT = 6222
 LEAF_PORT = 7422
 SECRET = "secret"
 """The secret of routes and leaf links."""
+AUTHORITY = "/tls"
+"""The authority of all certificates of servers; each has the path of its own below it."""
 
 
 class Encryption:
@@ -57,6 +59,33 @@ class AckVersions:
     def is_second(cls, name: str) -> bool:
         """With "mixed": servers whose names end with an odd number."""
         return cls.chosen_now == "v2" or (cls.chosen_now == "mixed" and name[-1] in "13579")
+
+
+class Security:
+    """TLS of all ports and links: "" for none, "after" with INFO in clear before the handshake, as far as there is one,
+    "first" with the handshake before all; clients have to show certificates then."""
+
+    mode = ""
+
+    @classmethod
+    @contextmanager
+    def chosen(cls, mode: str) -> Iterator[None]:
+        """All servers have it meanwhile."""
+        before, cls.mode = cls.mode, mode
+        try:
+            yield
+        finally:
+            cls.mode = before
+
+    @classmethod
+    def field(cls, ip: str, *, routes: bool = False) -> str:
+        """A comma, and the `tls` block of a server with this address; "" for none. `routes`: those show certificates
+        anyway, and begin with the handshake."""
+        if not cls.mode:
+            return ""
+        path = f"{AUTHORITY}/{ip}"
+        first = ", handshake_first: true, verify: true" if cls.mode == "first" and not routes else ""
+        return f', tls {{ cert_file: "{path}.pem", key_file: "{path}.key", ca_file: "{AUTHORITY}/ca.pem"{first} }}'
 
 
 class Entrance:
@@ -108,7 +137,8 @@ class Server:
         """Its configuration; `others`: all servers there are."""
         peers = [other for other in others if other.cluster == self.cluster and other.name != self.name]
         hub = [other for other in others if self.leaf_of and other.cluster == self.leaf_of]
-        lines = [f"server_name: {self.name}", f'listen: "{self.ip}:{CLIENT_PORT}"']
+        tls = Security.field(self.ip)
+        lines = [f"server_name: {self.name}", f'listen: "{self.ip}:{CLIENT_PORT}"', tls.removeprefix(", ")]
         if self.jetstream:
             domain = f", domain: {self.domain}" if self.domain else ""
             sync = f', sync_interval: "{self.sync_interval:g}s"' if self.sync_interval else ""
@@ -120,17 +150,18 @@ class Server:
             routes = ", ".join(f'"nats://{SECRET}:{SECRET}@{peer.ip}:{ROUTE_PORT}"' for peer in peers)
             lines.append(
                 f'cluster {{ name: {self.cluster}, listen: "{self.ip}:{ROUTE_PORT}", '
-                f"authorization {{ user: {SECRET}, password: {SECRET} }}, routes: [{routes}] }}"
+                f"authorization {{ user: {SECRET}, password: {SECRET} }}, routes: [{routes}]"
+                f"{Security.field(self.ip, routes=True)} }}"
             )
         if hub or any(other.leaf_of == self.cluster for other in others if self.cluster):
             lines.append("ping_interval: 2s")  # a leaf link is given up after two that nobody answers
         if hub:
             urls = ", ".join(f'"nats-leaf://{one.ip}:{LEAF_PORT}"' for one in hub)
-            lines.append(f"leafnodes {{ reconnect: 1, remotes: [ {{ urls: [{urls}] }} ] }}")
+            lines.append(f"leafnodes {{ reconnect: 1, remotes: [ {{ urls: [{urls}]{tls} }} ] }}")
         if any(other.leaf_of == self.cluster for other in others if self.cluster):
-            lines.append(f'leafnodes {{ listen: "{self.ip}:{LEAF_PORT}" }}')
+            lines.append(f'leafnodes {{ listen: "{self.ip}:{LEAF_PORT}"{tls} }}')
         if Entrance.port == WEB_PORT:
-            lines.append(f'websocket {{ listen: "{self.ip}:{WEB_PORT}", no_tls: true }}')
+            lines.append(f'websocket {{ listen: "{self.ip}:{WEB_PORT}"{tls or ", no_tls: true"} }}')
         if self.tags:
             lines.append(f"server_tags: [{', '.join(map(json.dumps, self.tags))}]")
         if self.max_payload:

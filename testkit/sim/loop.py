@@ -304,12 +304,42 @@ class SimLoop(asyncio.AbstractEventLoop):
     def remove_signal_handler(self, sig: int) -> bool:
         return self.signals.pop(sig, None) is not None
 
+    # ---- connections
+
     async def create_server(self, factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:  # type: ignore[override]
         if options.get("ssl") is not None or options.get("sock") is not None:
-            raise NotImplementedError("TLS and sockets are out of the simulation")
+            raise NotImplementedError("ports of TLS are `tls_ports.ListeningSocket`, and others have no sockets")
         return self.endpoints.listen(factory, host, port)
 
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:  # type: ignore[override]
-        if options.get("ssl") is not None or options.get("sock") is not None:
-            raise NotImplementedError("TLS and sockets are out of the simulation")
+        if options.get("sock") is not None:
+            raise NotImplementedError("sockets are out of the simulation")
+        context = options.get("ssl")
+        if context is not None:
+            return await context.connect(self, factory, host, port, options)
         return await self.endpoints.dial(factory, host, port)
+
+    async def start_tls(self, transport: Any, protocol: Any, sslcontext: Any, **options: Any) -> Any:  # type: ignore[override]
+        return await sslcontext.upgrade(self, transport, protocol, options)
+
+    # ---- sockets, as `tls_ports` has them
+
+    async def sock_accept(self, sock: Any) -> Any:
+        return await sock.accepted()
+
+    async def sock_sendall(self, sock: Any, data: Any) -> None:
+        await sock.send(data)
+
+    async def sock_recv(self, sock: Any, nbytes: int) -> bytes:
+        found: bytes = await sock.rest()
+        return found
+
+    async def connect_accepted_socket(self, factory: Any, sock: Any, *, ssl: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        return await sock.given(self, factory, ssl, options)
+
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+        fd.when_readable(lambda: self.from_outside(callback, *args))
+
+    def remove_reader(self, fd: Any) -> bool:
+        fd.when_readable(None)
+        return True

@@ -28,7 +28,7 @@ from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.seal import StoreSeal
 from jetcluster.store.sealed_kv import SealedKv
 from testkit.sim.loop import TURN, Scheduler, SimLoop
-from testkit.sim.network import Endpoints, Host, Network, SimTransport
+from testkit.sim.network import FEW, Endpoints, Host, Network, SimTransport
 from testkit.sim.trace import SimLog, Trace
 from testkit.twins.storage import RocksModule, SimDisk, SimWriter
 from testkit.twins.storage.sectors import SectorFile
@@ -48,8 +48,6 @@ MEMORY = 8 << 30
 DESCRIPTORS = 65_536
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 """Signals upon which a node ends; the last one after it has sent its clients away."""
-FEW = 16
-"""Descriptors that a process has open, unless they run short."""
 SMALL_RETENTION = 16
 """Entries that a small journal keeps of a group."""
 IDENTITY = "/data/jetstream/node.json"
@@ -299,7 +297,7 @@ class Machine:
     @descriptors.setter
     def descriptors(self, lowest: int | None) -> None:
         self._descriptors = lowest
-        self.host.exhausted = lowest is None
+        self.host.descriptor = lowest
         self.disk.files.exhaust(wanted=lowest is None)
 
     def lowest_free(self) -> int:

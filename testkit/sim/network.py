@@ -18,106 +18,21 @@ from random import Random
 from typing import Any, cast
 
 from testkit.sim.layout import ROUTE_PORT
+from testkit.sim.link import Lane, Link
 from testkit.sim.loop import Handle, Scheduler, SimLoop
 
-WINDOW = 256 << 10
-"""Bytes of one direction of a connection that kernels and the network hold, where no link is congested."""
 READ = 256 << 10
 """Bytes of one `data_received`, as in uvloop."""
 SPLIT = 0.125
 """Share of writes that come in two segments, cut anywhere, as TCP promises nothing about their bounds."""
-RESEND = 0.2
-"""Seconds until TCP sends again what was lost."""
-MOST_RESENDS = 6
-RATE = 120e6
-"""Bytes per second of a link that nothing is done to."""
-SLOW = 0.001
-"""Seconds that no such link takes."""
 ACCEPT_RETRY = 1.0
 """Seconds until a process without descriptors looks again whether somebody wants to connect."""
 SYN_TIMEOUT = 127.0
 EPHEMERAL = 40_000
+FEW = 16
+"""Descriptors that a process has open, unless they run short."""
 
 Address = tuple[str, int]
-
-
-class Link:
-    """One direction between two machines; see `Network.link`."""
-
-    def __init__(self, scheduler: Scheduler, rng: Random) -> None:
-        self.calm()
-        self.cut_since: float | None = None
-        self._scheduler = scheduler
-        self._random = rng.random
-        self._free_at = 0.0
-        self._late = 0.0
-        """The time until which something is under way that was held up."""
-        self._held: list[tuple[Callable[..., None], tuple[Any, ...], Lane]] = []
-
-    def calm(self) -> None:
-        """Sets the link to what it is at the beginning. Seconds, seconds, share of segments, bytes per second, bytes of
-        one connection that are under way."""
-        self.delay = 0.0002
-        self.jitter = 0.0003
-        self.loss = 0.0
-        self.rate = RATE
-        self.window = WINDOW
-
-    @property
-    def is_calm(self) -> bool:
-        """Nothing is done to it, and nothing that was done before holds anything up."""
-        quiet = self._scheduler.now + SLOW >= max(self._late, self._free_at)
-        wide = self.rate == RATE and self.window == WINDOW
-        return quiet and wide and self.cut_since is None and not self.loss and self.delay < SLOW
-
-    def send(self, lane: Lane, size: int, callback: Callable[..., None], *args: Any) -> None:
-        """Calls back once it has come over."""
-        if self.cut_since is not None:
-            self._held.append((callback, args, lane))
-            return
-        now = self._scheduler.now
-        free = self._free_at
-        self._free_at = free = (free if free > now else now) + size / self.rate
-        when = free + self.delay + self.jitter * self._random()
-        if self.loss:
-            resend = RESEND
-            while self._random() < self.loss and resend < RESEND * 2**MOST_RESENDS:
-                when += resend
-                resend *= 2
-            self._late = max(self._late, when)
-        if when > lane.last:
-            lane.last = when
-        self._scheduler.at(lane.last, callback, *args)
-
-    def cut(self) -> None:
-        if self.cut_since is None:
-            self.cut_since = self._scheduler.now
-
-    def heal(self, resend: float | None = None) -> None:
-        """Lets what was held come with the next resend of its connection, which are the rarer the longer it was cut;
-        with `resend` within so many seconds."""
-        if self.cut_since is None:
-            return
-        now = self._scheduler.now
-        longest = min(max(now - self.cut_since, RESEND), RESEND * 2**MOST_RESENDS) if resend is None else resend
-        self.cut_since = None
-        held, self._held = self._held, []
-        resends: dict[Lane, float] = {}
-        for callback, args, lane in held:
-            if lane not in resends:
-                resends[lane] = now + self.delay + longest * self._random()
-            self._late = max(self._late, resends[lane])
-            lane.last = max(lane.last, resends[lane])
-            self._scheduler.at(lane.last, callback, *args)
-
-
-class Lane:
-    """One direction of one connection: what goes over it stays in order."""
-
-    __slots__ = ("last",)
-
-    def __init__(self) -> None:
-        self.last = 0.0
 
 
 class SimSocket:
@@ -179,7 +94,10 @@ class SimTransport(asyncio.Transport):
         self._link = endpoints.network.link(own[0], other[0])
         self._lane = Lane()
         self._network, self._host = endpoints.network, endpoints.host
-        self._between_servers = ROUTE_PORT in (own[1], other[1])
+        self.between_servers = ROUTE_PORT in (own[1], other[1])
+        """What is written here is overheard: else whoever has it made bytes of something says that themselves."""
+        self.waits: Callable[[], None] | None = None
+        """Called when there is something to `peek` at, where no protocol has the connection yet."""
         self._delivery = Handle(self._deliver, (), None)
         self._queue: deque[bytes] = deque()
         self._queued = 0
@@ -222,7 +140,7 @@ class SimTransport(asyncio.Transport):
         if self.gone or self._eof_wanted or not data:
             return
         piece = bytes(data)
-        if self._between_servers and (overhear := self._network.overhear) is not None:
+        if self.between_servers and (overhear := self._network.overhear) is not None:
             overhear(self.own, self.other, piece)
         self._queue.append(piece)
         self._queued += len(piece)
@@ -347,7 +265,17 @@ class SimTransport(asyncio.Transport):
             self._received.clear()
             self._loop.from_outside(self._finish, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
+    def peek(self) -> bytes | None:
+        """The first that has come and nobody has read; b"" at the end, None where nothing is there. Raises OSError."""
+        if self._received:
+            return self._received[0]
+        if self._error is not None:
+            raise self._error
+        return b"" if self._eof_received or self.gone else None
+
     def _wake_reader(self) -> None:
+        if not self._made and self.waits is not None:
+            self.waits()
         if (
             self._made
             and not self._delivering
@@ -417,6 +345,8 @@ class SimTransport(asyncio.Transport):
         self._queued = 0
         if self._made:
             self.protocol.connection_lost(error)
+        elif self.waits is not None:
+            self.waits()
 
     def drop(self, tell: bool) -> None:
         """The process is gone. `tell`: the kernel is there to say so."""
@@ -437,8 +367,12 @@ class Host:
         self.ip = ip
         self.up = True
         self.next_port = EPHEMERAL
-        self.exhausted = False
-        """No descriptor is left for another connection."""
+        self.descriptor: int | None = FEW
+        """The number of the process's next descriptor; None: there is none left for another connection."""
+
+    @property
+    def exhausted(self) -> bool:
+        return self.descriptor is None
 
 
 class Endpoints:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 from testkit.sim.answers import contradictions, is_defect
-from testkit.sim.layout import WEB_PORT
+from testkit.sim.layout import AUTHORITY, WEB_PORT, Security
 from testkit.sim.network import Address
+from testkit.sim.plain_tls import Context, Files, InClear
 from testkit.sim.websocket import WebSocket
 
 PING = 3.0
@@ -40,6 +42,10 @@ class ApiError(Exception):
 
 class Contradiction(AssertionError):
     """An answer that cannot be true."""
+
+
+class NotSecure(AssertionError):
+    """A server with TLS says something in clear, or what is no TLS."""
 
 
 class Msg(NamedTuple):
@@ -84,6 +90,8 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         self.session.connection_lost(self)
+        if isinstance(exc, ssl.SSLError):
+            raise NotSecure(f"{self.session.name}: {exc!r}")
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -126,6 +134,11 @@ class _Connection(asyncio.Protocol):
             status, headers = decode_headers(body[:head])
             payload = body[head:]
         self.session.received(sid, Msg(subject, reply, headers, status, payload))
+
+
+def _turned_away(said: bytes) -> bool:
+    """A server that is full says so in clear, to whomever."""
+    return said.startswith(b"-ERR ") or b"\r\n-ERR " in said or b"\r\n" not in said
 
 
 def _ended(task: asyncio.Task[None]) -> None:
@@ -216,14 +229,33 @@ class Session:
             return {"jwt": token}
         return {"user": self._user, "pass": self._user} if self._user else {}
 
+    @staticmethod
+    def _context() -> Context | None:
+        return Context(Files.read(f"{AUTHORITY}/client.pem"), AUTHORITY) if Security.mode else None
+
+    async def _secured(self, connection: _Connection, transport: Any, host: str) -> Any:
+        """The transport after INFO, with the handshake if there was none before. Raises OSError and NotSecure."""
+        if not connection.info.get("tls_required"):
+            raise NotSecure(f"{self.name}: {host} does not say that it requires TLS")
+        if transport.get_extra_info("ssl_object") is None:
+            transport = await self._loop.start_tls(transport, connection, self._context(), server_hostname=host)  # type: ignore[arg-type]
+            connection.transport = transport
+        return transport
+
     async def _open(self, host: str, port: int) -> None:
         self._greeting = self._loop.create_future()
         connection = _Connection(self)
         transport: Any = None
         try:
             protocol = WebSocket(connection, self.name, self.connects) if port == WEB_PORT else connection
-            transport, _ = await self._loop.create_connection(lambda: protocol, host, port)
+            context = self._context() if port == WEB_PORT or Security.mode == "first" else None
+            name = host if context is not None else None
+            transport, _ = await self._loop.create_connection(
+                lambda: protocol, host, port, ssl=context, server_hostname=name
+            )
             await self._greeting
+            if Security.mode:
+                transport = await self._secured(connection, transport, host)
             options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "name": self.name,
                        "lang": "sim", "version": "1", "protocol": 1, "echo": True}  # fmt: skip
             options |= self._credentials(connection)
@@ -233,6 +265,12 @@ class Session:
             self._pongs.append(ponged)
             connection.transport.write(("".join(lines) + "PING\r\n").encode())
             await ponged
+        except InClear as error:
+            if not _turned_away(error.said):
+                raise NotSecure(f"{self.name}: {host}:{port} says in clear: {error.said!r}") from error
+            raise Disconnected from error
+        except ssl.SSLError as error:
+            raise NotSecure(f"{self.name}: {host}:{port}: {error!r}") from error
         except BaseException:
             if transport is not None:
                 transport.abort()

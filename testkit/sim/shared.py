@@ -26,8 +26,9 @@ from jetcluster.mesh.info import split_url
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
 from testkit.sim.layout import ROUTE_PORT
+from testkit.sim.link import Link
 from testkit.sim.loop import Scheduler, SimLoop
-from testkit.sim.network import Endpoints, Host, Link, Network
+from testkit.sim.network import Endpoints, Host, Network
 from testkit.twins.time import SeededRng
 
 EPOCH_NS = 1_700_000_000_000_000_000

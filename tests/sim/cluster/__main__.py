@@ -4,7 +4,8 @@ are to be drawn, `--faults FAULT...` if these are to be there (with `--no-others
 there are (`nemesis.WIDE`); `--corpus` runs those that once failed, `--each [--start N]` two seeds for each workload,
 with all faults.
 `--replay-check N [--start N]` runs each seed twice, in two processes, and compares all that they did. With `--cipher`
-the servers of `--seed` and `--count` have encrypted stores (in one process: not with `--workers`)."""
+the servers of `--seed` and `--count` have encrypted stores (in one process: not with `--workers`), with `--tls` all
+their ports have TLS."""
 
 from __future__ import annotations
 
@@ -39,6 +40,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no more are begun after so long")
     parser.add_argument("--cipher", default="", help="stores are encrypted with it (aes, chachapoly, mixed)")
+    parser.add_argument("--tls", default="", choices=("", "after", "first"), help="all ports and links have it")
     parser.add_argument("--quiet", action="store_true", help="print the seeds that fail only")
     parser.add_argument("--record", action="store_true", help="add what was run to totals.toml")
     arguments = parser.parse_args()
@@ -46,7 +48,7 @@ def main() -> int:
         print(f"no compiled loops, so even seeds are other runs than elsewhere: {native.why_pure}", file=sys.stderr)
     Encryption.cipher = arguments.cipher
     only = None if arguments.only is None else tuple(arguments.only)
-    drawing = batch.Drawing(only, tuple(arguments.faults), arguments.wider, arguments.no_others)
+    drawing = batch.Drawing(only, tuple(arguments.faults), arguments.wider, arguments.no_others, arguments.tls)
     if arguments.seed is not None:
         return _replay(drawing.scenario(arguments.seed), trace=arguments.trace, wire=arguments.wire)
     if arguments.shrink is not None:

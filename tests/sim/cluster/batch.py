@@ -7,7 +7,7 @@ import multiprocessing
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,12 @@ class Drawing:
     faults: tuple[str, ...] = ()
     wider: bool | None = None
     no_others: bool = False
+    tls: str = ""
+    """All have TLS of this kind; "" for what their seed says."""
 
     def scenario(self, seed: int) -> Scenario:
-        return Scenario.of(seed, self.only, wider=self.wider, faults=self.faults, no_others=self.no_others)
+        scenario = Scenario.of(seed, self.only, wider=self.wider, faults=self.faults, no_others=self.no_others)
+        return replace(scenario, tls=self.tls or scenario.tls)
 
 
 def _run_drawn(drawing: Drawing, run: Callable[[Scenario], Outcome], seed: int) -> Outcome:

@@ -10,8 +10,9 @@ from random import Random
 from jetcluster.health.descriptors import MAX_RESERVE
 from jetcluster.raft.api import Role
 from testkit.sim.deployment import Deployment
-from testkit.sim.machine import DESCRIPTORS, FEW, Machine
-from testkit.sim.network import Link
+from testkit.sim.link import Link
+from testkit.sim.machine import DESCRIPTORS, Machine
+from testkit.sim.network import FEW
 from testkit.sim.rafts import raft_of
 from tests.sim.cluster.invariants import replicas
 

@@ -54,6 +54,8 @@ class Mutant:
     """Faults that its seeds have as well, for the same reason."""
     no_others: bool = False
     """Its seeds have no other faults than these."""
+    tls: str = ""
+    """All ports and links of its seeds have TLS of this kind (`layout.Security`)."""
 
     @property
     def drawn(self) -> list[str]:
@@ -62,7 +64,8 @@ class Mutant:
             (["--only", *self.only] if self.only else []),
             (["--faults", *self.faults] if self.faults else []),
         )
-        return [*only, *faults, *(["--no-others"] if self.no_others else [])]
+        tls = ["--tls", self.tls] if self.tls else []
+        return [*only, *faults, *(["--no-others"] if self.no_others else []), *tls]
 
     @property
     def path(self) -> Path:
@@ -206,12 +209,13 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--faults", nargs="+", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--no-others", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--tls", default="", help=argparse.SUPPRESS)
     parser.add_argument("--simulate", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.simulate is not None:
         from tests.sim.cluster.batch import Drawing
 
-        drawing = Drawing(arguments.only, arguments.faults, no_others=arguments.no_others)
+        drawing = Drawing(arguments.only, arguments.faults, no_others=arguments.no_others, tls=arguments.tls)
         return _simulating(arguments.simulate, arguments.start, drawing)
     survived = []
     wanted = set(arguments.names)

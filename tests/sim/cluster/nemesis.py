@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from testkit.sim.deployment import Deployment
-from testkit.sim.machine import FEW
+from testkit.sim.network import FEW
 from tests.sim.cluster import confused, disk_faults, machine_faults, member_changes, server_changes, strangers
 
 AGREED = 0.5

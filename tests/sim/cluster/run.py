@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from testkit.native import one_description, python_alone
+from testkit.sim import tls_ports
 from testkit.sim.deployment import Deployment, Violation, without_addresses
 from testkit.sim.layout import LAYOUTS, AckVersions, Encryption, Entrance, Server
 from testkit.sim.loop import SimLoop, quietly_collected
@@ -112,6 +113,7 @@ def run_seed(
             Encryption.chosen(result.scenario.cipher),
             AckVersions.chosen(result.scenario.acks),
             Entrance.chosen(web=result.scenario.web),
+            tls_ports.chosen(result.scenario.tls),
         ):
             _run_and_tell(result, trace or wire, wire)
     finally:

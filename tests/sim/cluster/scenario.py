@@ -24,6 +24,8 @@ SECOND_ACKS = 4
 """One in so many scenarios has reply subjects of version 2, at all servers or at some."""
 WEB = 8
 """In one of so many clients come by WebSocket."""
+SECURE = 8
+"""In one of so many all ports and links have TLS."""
 CIPHERS = ("aes", "chachapoly", "mixed")
 LATER = 0.2
 """Share of seeds that have a workload of weight 0."""
@@ -69,6 +71,8 @@ class Scenario:
     """The version of consumers' reply subjects (`layout.AckVersions`)."""
     web: bool = False
     """Clients come by WebSocket (`layout.Entrance`)."""
+    tls: str = ""
+    """TLS of all ports and links (`layout.Security`)."""
 
     @classmethod
     def of(
@@ -128,6 +132,9 @@ class Scenario:
         if rng.random() < 1 / SECOND_ACKS and not old:
             scenario = replace(scenario, acks=rng.choice(["v2", "mixed"]))
         scenario = replace(scenario, web=Random(f"web {seed}").random() < 1 / WEB)
+        rng = Random(f"tls {seed}")
+        if rng.random() < 1 / SECURE:
+            scenario = replace(scenario, tls=rng.choice(["after", "first"]))
         rng = Random(f"later faults {seed}")
         if rng.random() < LATER_FAULTS and not no_others:
             scenario = replace(scenario, rage=scenario.rage.also(rng.choice(nemesis.LATER)))

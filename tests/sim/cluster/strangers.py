@@ -9,7 +9,8 @@ from random import Random
 from jetcluster.mesh.auth import NONCE_BYTES, Greeting, Handshake, Refused, RouteCredentials, derive_key
 from jetcluster.mesh.frames import FrameError, FrameReader, Kind, frame
 from testkit.sim.deployment import Deployment, Violation
-from testkit.sim.layout import CLIENT_PORT, LEAF_PORT, ROUTE_PORT, SECRET
+from testkit.sim.layout import AUTHORITY, CLIENT_PORT, LEAF_PORT, ROUTE_PORT, SECRET, Security
+from testkit.sim.plain_tls import ALERT, CLIENT_HELLO, CLOSE_NOTIFY, DATA, FINISHED, HANDSHAKE, Context, record
 from tests.sim.cluster.machine_faults import one
 
 CROWDS = (1, 3, 12)
@@ -31,6 +32,20 @@ JUNK = (
     frame(Kind.INFO, b"{}"),
     frame(Kind.HELLO, b""),
 )
+HELLO = record(HANDSHAKE, CLIENT_HELLO)
+OF_TLS = (
+    HELLO,
+    HELLO[:1],
+    HELLO[:-1],
+    HELLO + b"INFO {}\r\n",
+    HELLO + record(HANDSHAKE, FINISHED),
+    HELLO + record(HANDSHAKE, FINISHED + b"/elsewhere 10.0.0.1 0"),
+    record(HANDSHAKE, FINISHED),
+    record(ALERT, CLOSE_NOTIFY),
+    record(DATA, b"CONNECT {}\r\n"),
+    b"\x16" * 64,
+)
+"""Said to servers with TLS as well: hellos, some of them cut off, and what is nothing for a handshake."""
 
 
 class Stranger(asyncio.Protocol):
@@ -81,7 +96,9 @@ async def _visit(deployment: Deployment, name: str, rng: Random) -> None:
     who = _imposter(deployment, rng) if speaks else Stranger([junk(rng)], _says_nothing)
     try:
         async with asyncio.timeout(STAYS):
-            await asyncio.get_running_loop().create_connection(lambda: who, deployment.servers[name].ip, port)
+            await asyncio.get_running_loop().create_connection(
+                lambda: who, deployment.servers[name].ip, port, ssl=_context(rng)
+            )
     except (OSError, TimeoutError):
         return
     await asyncio.sleep(rng.uniform(0.0, STAYS))
@@ -91,7 +108,16 @@ async def _visit(deployment: Deployment, name: str, rng: Random) -> None:
         raise who.error
 
 
+def _context(rng: Random) -> Context | None:
+    """Most shake hands, where there is TLS: with a certificate, with one that no server takes, or without any."""
+    if not Security.mode or rng.random() < 0.4:
+        return None
+    return Context(rng.choice([f"{AUTHORITY} x 0", f"{AUTHORITY} x 0", "/elsewhere x 0", ""]))
+
+
 def junk(rng: Random) -> bytes:
+    if Security.mode and rng.random() < 0.4:
+        return rng.choice(OF_TLS)
     return rng.choice(JUNK) if rng.random() < 0.7 else rng.randbytes(rng.randint(1, 300))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.raft.api import Role
 from testkit.sim.layout import cluster
-from testkit.sim.network import Link
+from testkit.sim.link import Link
 from testkit.sim.session import ApiError, Disconnected, NoResponders, Session
 from tests.sim.cluster.invariants import Replica, replicas
 from tests.sim.cluster.run import started

@@ -10,7 +10,7 @@ import pytest
 
 from testkit.sim.deployment import Deployment
 from testkit.sim.loop import SimLoop
-from testkit.sim.machine import FEW
+from testkit.sim.network import FEW
 
 PORT = 5000
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.api import Role
-from testkit.sim.network import Link
+from testkit.sim.link import Link
 from testkit.sim.session import ApiError, Disconnected, NoResponders, Session
 from tests.sim.cluster.invariants import replicas
 from tests.sim.cluster.run import started
