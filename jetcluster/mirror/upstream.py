@@ -188,12 +188,14 @@ class Upstream:
         return SourcedFrom(int(parts[1]), identity, subject, message.headers, message.payload, message.ts)
 
     def is_same(self, answer: Mapping[str, Any], own: Msg) -> bool:
-        """Compares a message of the upstream, as STREAM.MSG.GET tells it, with the one that a mirror has stored. Raises
-        KeyError, ValueError, TypeError and AttributeError for an answer that is none."""
+        """Compares a message of the upstream, as STREAM.MSG.GET tells it, with the one that a mirror has stored. Times
+        are strictly increasing here, and may be later than those of an upstream whose messages share one, or whose
+        clock was set back. Raises KeyError, ValueError, TypeError and AttributeError for an answer that is none."""
         subject, block, payload = _told(answer)
         block = self.headers(block, own.seq, subject, b"") if block else block
-        told = (self.mapped(subject, own.seq), answer["time"].encode(), block, payload)
-        return told == (own.subject, times.rfc3339_bytes(own.ts), _some(own.headers), own.payload)
+        later = times.parse_rfc3339(answer["time"]) > own.ts
+        told = (self.mapped(subject, own.seq), block, payload)
+        return not later and told == (own.subject, _some(own.headers), own.payload)
 
     def is_origin(self, answer: Mapping[str, Any], own: SourcedFrom) -> bool:
         """Compares a message of the upstream with the one that a source has taken, which has the time at which it was

@@ -38,6 +38,7 @@ class ForeignCopies(Workload):
             for name in NAMES
         }
         self.far["FARA"].may_be_restored = True
+        self.far["FARA"].subject = "far.a.b.c"  # as deliveries have it but for its tokens; the copy has one for all
         self.far["FARB"].retention = self.rng.choice(["limits", "limits", "workqueue"])
         self.far["FARC"].retention = "workqueue"
         self.far["FARC"].give(**_given())
