@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-DEFECTS: Final = ("internal error", "bad meta command")
+BAD_META_COMMAND: Final = "bad meta command"
+DEFECTS: Final = ("internal error", BAD_META_COMMAND)
 """Beginnings of what is told when something that nobody expected was raised."""
 
 

@@ -14,6 +14,7 @@ from tests.sim.cluster import (
     installs,
     link_acks,
     member_quorums,
+    mistakes,
     owner_turns,
     proofs,
     read_rounds,
@@ -47,6 +48,7 @@ def watched(deployment: Deployment) -> Iterator[None]:
             member_quorums,
             disk_order,
             half_states,
+            mistakes,
         ):
             stack.enter_context(judge.watched(deployment))
         yield

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from jetcluster.raft.api import RaftError
 from jetcluster.replica.proposals import OutcomeUnknownError
+from testkit.sim.answers import BAD_META_COMMAND
 from testkit.sim.machine import Machine
 from testkit.sim.session import Msg, Session
 from testkit.sim.trace import REFUSED
@@ -53,7 +54,7 @@ class ForeignCommands(Workload):
     )
 
     async def prepare(self) -> None:
-        self.deployment.expected.add(REFUSED)
+        self.deployment.expected |= {REFUSED, BAD_META_COMMAND}
         self.log = Log()
         self.admin = await self.session("admin")
         await self.create(self.admin, STREAM, subjects=["foreign.>"], **ALL)
