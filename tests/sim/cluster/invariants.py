@@ -139,8 +139,8 @@ class Invariants:
 
     def _one_leader(self, replica: Replica) -> None:
         group = replica.group
-        if group.role is not Role.LEADER or not self._lasts(replica):
-            return
+        if group.role is not Role.LEADER or not replica.lasting:
+            return  # votes are synced also where entries wait
         me = replica.machine.name
         led = self._leaders.setdefault((replica.cluster, replica.gid, group.term), me)
         self._require(led == me, f"{replica.where}: leads term {group.term}, as {led} did")
