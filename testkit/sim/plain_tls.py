@@ -102,8 +102,8 @@ class Context:
         return await secured.finished()
 
 
-def of_client() -> Context | None:
-    """Of one whom servers know; None where there is no TLS."""
+def of_client() -> Any:
+    """The context of one whom servers know, in place of an `ssl.SSLContext`; None where there is no TLS."""
     return Context(Files.read(f"{AUTHORITY}/client.pem"), AUTHORITY) if Security.mode else None
 
 

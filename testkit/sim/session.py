@@ -240,7 +240,11 @@ class Session:
             raise NotSecure(f"{self.name}: {host} does not say that it requires TLS")
         if transport.get_extra_info("ssl_object") is None:
             transport = await self._loop.start_tls(
-                transport, connection, of_client(), server_hostname=host, ssl_handshake_timeout=HANDSHAKE  # type: ignore[arg-type]
+                transport,
+                connection,
+                of_client(),
+                server_hostname=host,
+                ssl_handshake_timeout=HANDSHAKE,  # type: ignore[arg-type]
             )
             connection.transport = transport
         return transport

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from testkit.sim import tls_ports
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.layout import CLIENT_PORT, LAYOUTS, LEAF_PORT, ROUTE_PORT, WEB_PORT, Entrance, Security
 from testkit.sim.loop import quietly_collected
-from testkit.sim.plain_tls import Files, of_client
+from testkit.sim.plain_tls import DATA, FINISHED, HANDSHAKE, Files, of_client, record
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster.run import started
 from tests.sim.cluster.strangers import HELLO, OF_TLS, Stranger
@@ -49,6 +50,10 @@ def do(deployment: Deployment, work: Any, most: float = 30.0) -> Any:
     task = deployment.spawn(deployment.client(f"c{len(deployment.clients)}"), work)
     deployment.run_until_done(task, most)
     return task.result()
+
+
+def _itself(who: asyncio.Protocol) -> asyncio.Protocol:
+    return who
 
 
 async def connected(deployment: Deployment, *names: str) -> Session:
@@ -129,7 +134,7 @@ def test_who_shakes_no_hands_is_sent_away(deployment: Deployment, said: bytes) -
     async def visit() -> None:
         loop = asyncio.get_running_loop()
         for who, port in zip(crowd, PORTS * 2, strict=True):
-            await loop.create_connection(lambda who=who: who, "10.0.0.1", port)  # type: ignore[misc]
+            await loop.create_connection(partial(_itself, who), "10.0.0.1", port)
         await asyncio.sleep(0.1)
         for who in crowd[len(PORTS) :]:  # those close in the middle
             if who.transport is not None:
@@ -150,11 +155,7 @@ def test_more_that_are_silent_than_there_is_room_for_keep_nobody_out_for_long(mo
 
         async def visit() -> None:
             for who in crowd:
-                await asyncio.get_running_loop().create_connection(
-                    lambda who=who: who,
-                    "10.0.0.1",
-                    CLIENT_PORT,  # type: ignore[misc]
-                )
+                await asyncio.get_running_loop().create_connection(partial(_itself, who), "10.0.0.1", CLIENT_PORT)
 
         do(deployment, visit())
         deployment.run(0.5)
@@ -197,6 +198,41 @@ def test_a_server_that_is_full_may_say_so_in_clear() -> None:
             second = do(deployment, two())
             assert not second.connected
             deployment.close()
+
+
+class Leaf(asyncio.Protocol):
+    """One that has said CONNECT and PING before the hub can know of the end of the handshake: in one piece with it."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self.got = b""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        before = self.got
+        self.got += data
+        if b"\n" in self.got and b"\n" not in before:
+            self.transport.write(HELLO)
+        if HELLO[:1] in self.got and HELLO[:1] not in before:
+            end = record(HANDSHAKE, FINISHED) + record(DATA, b'CONNECT {"name":"l9","cluster":"l9"}\r\nPING\r\n')
+            self.transport.write(end)
+
+
+def test_what_a_leaf_says_right_behind_the_handshake_is_heard() -> None:
+    for seed in range(5, 10):
+        with tls_ports.chosen("after"):
+            deployment = started("three and a leaf", seed=seed)
+            leaf = Leaf()
+            do(deployment, _reached(leaf))
+            deployment.run(1.0)
+            assert b"PONG" in leaf.got
+            deployment.close()
+
+
+async def _reached(leaf: Leaf) -> None:
+    await asyncio.get_running_loop().create_connection(lambda: leaf, "10.0.0.1", LEAF_PORT)
 
 
 def _with_room_for_one() -> list[Any]:
