@@ -169,7 +169,7 @@ def test_more_that_are_silent_than_there_is_room_for_keep_nobody_out_for_long(mo
 
 @pytest.mark.parametrize("mode", ["after", "first"])
 def test_a_server_that_says_something_in_clear_is_told(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shake: Callable[..., Any] = TlsPort._shake_hands
+    shake: Callable[..., Any] = vars(tls_listener.TlsListener)["_shake_hands"]
 
     async def first_in_clear(self: TlsPort, connection: socket.socket, *rest: Any) -> None:
         await asyncio.get_running_loop().sock_sendall(connection, b"PING\r\n")
