@@ -319,7 +319,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             return await context.connect(self, factory, host, port, options)
         return await self.endpoints.dial(factory, host, port)
 
-    async def start_tls(self, transport: Any, protocol: Any, sslcontext: Any, **options: Any) -> Any:  # type: ignore[override]
+    async def start_tls(self, transport: Any, protocol: Any, sslcontext: Any, **options: Any) -> Any:
         return await sslcontext.upgrade(self, transport, protocol, options)
 
     # ---- sockets, as `tls_ports` has them

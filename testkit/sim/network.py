@@ -95,7 +95,7 @@ class SimTransport(asyncio.Transport):
         self._lane = Lane()
         self._network, self._host = endpoints.network, endpoints.host
         self.between_servers = ROUTE_PORT in (own[1], other[1])
-        """What is written here is overheard: else whoever has it made bytes of something says that themselves."""
+        """All that is written here is overheard; without it, whoever makes records of it says what they are made of."""
         self.waits: Callable[[], None] | None = None
         """Called when there is something to `peek` at, where no protocol has the connection yet."""
         self._delivery = Handle(self._deliver, (), None)

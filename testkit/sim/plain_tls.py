@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from testkit.sim.layout import AUTHORITY, Security
+
 if TYPE_CHECKING:
     from testkit.sim.loop import SimLoop
     from testkit.sim.network import SimTransport
@@ -100,6 +102,11 @@ class Context:
         return await secured.finished()
 
 
+def of_client() -> Any:
+    """The context of one whom servers know, in place of an `ssl.SSLContext`; None where there is no TLS."""
+    return Context(Files.read(f"{AUTHORITY}/client.pem"), AUTHORITY) if Security.mode else None
+
+
 class Session:
     """The part of an `ssl.SSLObject` that programs look at."""
 
@@ -148,7 +155,8 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         try:
             await self._done
         except BaseException:
-            self.below.abort()
+            if not self._closing:  # else its last words are under way
+                self.below.abort()
             raise
         return self
 
@@ -166,7 +174,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
-        error = self._error or exc
+        error = exc if exc is not None and self.session is None else self._error or exc
         if not self._done.done():
             self._done.set_exception(error or ConnectionResetError("lost"))
         if self._made:

@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 from testkit.sim.answers import contradictions, is_defect
-from testkit.sim.layout import AUTHORITY, WEB_PORT, Security
+from testkit.sim.layout import WEB_PORT, Security
 from testkit.sim.network import Address
-from testkit.sim.plain_tls import Context, Files, InClear
+from testkit.sim.plain_tls import InClear, of_client
 from testkit.sim.websocket import WebSocket
 
+HANDSHAKE = 1.5
+"""Seconds for a TLS handshake, of the two until there is a connection."""
 PING = 3.0
 """Seconds between two PINGs, and until one that is not answered ends the connection."""
 
@@ -90,8 +92,14 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         self.session.connection_lost(self)
-        if isinstance(exc, ssl.SSLError):
+        if isinstance(exc, ssl.SSLError) and not (isinstance(exc, InClear) and self.turns_away(exc.said)):
             raise NotSecure(f"{self.session.name}: {exc!r}")
+
+    def turns_away(self, said: bytes) -> bool:
+        """The server says in clear that it is full, as it does to whomever; what follows INFO may be lost."""
+        said = self._buffer + said
+        rest = said.partition(b"\r\n")[2] if said.startswith(b"INFO ") else said
+        return b"-ERR ".startswith(rest[:5]) or b"INFO ".startswith(said)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -112,6 +120,8 @@ class _Connection(asyncio.Protocol):
             self._message(parts, body, headed=verb == b"HMSG")
             return True
         self._buffer = rest
+        if Security.mode and verb not in (b"INFO", b"-ERR") and self.transport.get_extra_info("ssl_object") is None:
+            raise NotSecure(f"{self.session.name}: said in clear: {line!r}")
         if verb == b"INFO":
             self.info = json.loads(line[5:])
             self.session.greeted(self)
@@ -134,11 +144,6 @@ class _Connection(asyncio.Protocol):
             status, headers = decode_headers(body[:head])
             payload = body[head:]
         self.session.received(sid, Msg(subject, reply, headers, status, payload))
-
-
-def _turned_away(said: bytes) -> bool:
-    """A server that is full says so in clear, to whomever."""
-    return said.startswith(b"-ERR ") or b"\r\n-ERR " in said or b"\r\n" not in said
 
 
 def _ended(task: asyncio.Task[None]) -> None:
@@ -229,16 +234,18 @@ class Session:
             return {"jwt": token}
         return {"user": self._user, "pass": self._user} if self._user else {}
 
-    @staticmethod
-    def _context() -> Context | None:
-        return Context(Files.read(f"{AUTHORITY}/client.pem"), AUTHORITY) if Security.mode else None
-
     async def _secured(self, connection: _Connection, transport: Any, host: str) -> Any:
         """The transport after INFO, with the handshake if there was none before. Raises OSError and NotSecure."""
         if not connection.info.get("tls_required"):
             raise NotSecure(f"{self.name}: {host} does not say that it requires TLS")
         if transport.get_extra_info("ssl_object") is None:
-            transport = await self._loop.start_tls(transport, connection, self._context(), server_hostname=host)  # type: ignore[arg-type]
+            transport = await self._loop.start_tls(
+                transport,
+                connection,
+                of_client(),
+                server_hostname=host,
+                ssl_handshake_timeout=HANDSHAKE,  # type: ignore[arg-type]
+            )
             connection.transport = transport
         return transport
 
@@ -248,10 +255,10 @@ class Session:
         transport: Any = None
         try:
             protocol = WebSocket(connection, self.name, self.connects) if port == WEB_PORT else connection
-            context = self._context() if port == WEB_PORT or Security.mode == "first" else None
+            context = of_client() if port == WEB_PORT or Security.mode == "first" else None
             name = host if context is not None else None
             transport, _ = await self._loop.create_connection(
-                lambda: protocol, host, port, ssl=context, server_hostname=name
+                lambda: protocol, host, port, ssl=context, server_hostname=name, ssl_handshake_timeout=HANDSHAKE
             )
             await self._greeting
             if Security.mode:
@@ -266,7 +273,7 @@ class Session:
             connection.transport.write(("".join(lines) + "PING\r\n").encode())
             await ponged
         except InClear as error:
-            if not _turned_away(error.said):
+            if not connection.turns_away(error.said):
                 raise NotSecure(f"{self.name}: {host}:{port} says in clear: {error.said!r}") from error
             raise Disconnected from error
         except ssl.SSLError as error:

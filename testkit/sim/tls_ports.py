@@ -146,6 +146,7 @@ def chosen(mode: str) -> Iterator[None]:
         yield
         return
     from jetcluster.config import tls
+    from jetcluster.monitor import facts, varz
     from jetcluster.net.tls_listener import TlsListener
     from jetcluster.server.leaf import tls as of_leaves
 
@@ -153,6 +154,8 @@ def chosen(mode: str) -> Iterator[None]:
         for module in (tls, of_leaves):
             stack.enter_context(patch.object(module, "server_context", _server_context))
             stack.enter_context(patch.object(module, "client_context", _client_context))
+        for reader in (facts, varz):  # which would look for the files on this machine
+            stack.enter_context(patch.object(reader, "certificate_end", lambda tls, loaded_ns: ""))
         stack.enter_context(patch.object(TlsListener, "start", _start))
         stack.enter_context(patch.object(Files, "renewals", {}))
         yield

@@ -192,6 +192,9 @@ class WebSocket(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
+    def get_extra_info(self, name: str) -> Any:
+        return self._transport.get_extra_info(name)
+
     def pause_reading(self) -> None:
         self._transport.pause_reading()
 

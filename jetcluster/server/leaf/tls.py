@@ -8,6 +8,7 @@ import ssl
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.config.tls import client_context, handshake_failure, server_context
 from jetcluster.config.tls_options import TlsOptions
+from jetcluster.net.tls_listener import SHUTDOWN_SECONDS
 
 
 class LeafTls:
@@ -48,7 +49,8 @@ async def handshake(
     try:
         made = await asyncio.get_running_loop().start_tls(
             transport, protocol, context,
-            server_side=name is None, server_hostname=name, ssl_handshake_timeout=seconds,
+            server_side=name is None, server_hostname=name,
+            ssl_handshake_timeout=seconds, ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )  # fmt: skip
     except (TimeoutError, OSError) as error:  # ssl.SSLError is an OSError
         return handshake_failure(error)

@@ -14,6 +14,7 @@ from jetcluster.mesh.auth import NONCE_BYTES, Greeting, Handshake, Reason, Route
 from jetcluster.mesh.frames import Kind, frame
 from testkit.sim.layout import ROUTE_PORT, SECRET
 from testkit.sim.machine import Machine
+from testkit.sim.plain_tls import of_client
 from testkit.sim.session import Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.invariants import jetstream_of
@@ -68,7 +69,9 @@ class VisitorExam(Exam):
             self.deployment.strangers[machine.name] = self.deployment.strangers.get(machine.name, 0) + 1
             who = Stranger(first, answer)
             address = self.deployment.servers[machine.name].ip
-            await asyncio.get_running_loop().create_connection(functools.partial(_itself, who), address, ROUTE_PORT)
+            await asyncio.get_running_loop().create_connection(
+                functools.partial(_itself, who), address, ROUTE_PORT, ssl=of_client()
+            )
             came.append((what, who))
             await asyncio.sleep(self.rng.choice([0.0, 0.5]))
         end = self.now + STAYS
