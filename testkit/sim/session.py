@@ -244,7 +244,7 @@ class Session:
                 connection,
                 of_client(),
                 server_hostname=host,
-                ssl_handshake_timeout=HANDSHAKE,  # type: ignore[arg-type]
+                ssl_handshake_timeout=HANDSHAKE,
             )
             connection.transport = transport
         return transport
