@@ -202,7 +202,7 @@ class RestoreExam(RestoringExam):
                 await self.ask(session, f"STREAM.DELETE.{STREAM}")
                 code = await self.taken(session, deliver, sent[len(sent) // 2 :])
                 code = code or await self.taken(session, deliver, b"")  # behind an error nobody listens
-                self.require(code > 0, "the end of what is gone is an error")
+                self.equal("the end of what is gone", code, FAILED)
             await self.until("what was stopped is gone", lambda: self.is_gone(session), SILENT + 12.0)
 
     async def _room(self, session: Session) -> None:
