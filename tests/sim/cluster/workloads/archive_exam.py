@@ -19,7 +19,7 @@ from tests.sim.cluster.restoring import RestoringExam
 
 STREAM = "ARCHIVE"
 SENT = "ARCHIVESENT"
-FAILED, GONE, BAD, NO_TARGET = 10062, 10059, 10003, 10015
+FAILED, BAD, NO_TARGET = 10062, 10003, 10015
 """Codes of errors."""
 CHUNK = 60_000
 """Bytes of an archive that are sent at a time."""
