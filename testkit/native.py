@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources
 from typing import Final
 
 from jetcluster import native
 from jetcluster.server import state
+from jetcluster.stream.apply import scheduler
 
 LOOPS: Final = tuple(name for name, kind in native.__annotations__.items() if "Callable" in str(kind))
 """All compiled functions, by their names in `jetcluster.native`."""
@@ -28,9 +30,13 @@ def python_alone(*, pure: bool = True) -> Iterator[None]:
 
 @contextmanager
 def one_description() -> Iterator[None]:
-    """Servers say meanwhile that compiled loops run, and one version of Python, whatever does: what they log and answer
-    is the same on every machine, and so is a digest of it."""
-    said = ((vars(native), "described", native.COMPILED), (vars(state), "LANGUAGE", "python3.11"))
+    """Servers say meanwhile that compiled loops run, and one version of Python, whatever does; their own zone is UTC:
+    what they log and answer is the same on every machine, and so is a digest of it."""
+    said = (
+        (vars(native), "described", native.COMPILED),
+        (vars(state), "LANGUAGE", "python3.11"),
+        (vars(scheduler), "LOCAL_FILE", str(resources.files("tzdata.zoneinfo.Etc").joinpath("UTC"))),
+    )
     before = [names[name] for names, name, _ in said]
     try:
         for names, name, told in said:

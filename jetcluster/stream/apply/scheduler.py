@@ -34,6 +34,8 @@ _ZONED_CRON_COST: Final = 200
 MAX_PLANS: Final = 4096
 """Patterns whose next time is remembered."""
 
+LOCAL_FILE: Final = "/etc/localtime"
+"""The machine's own zone."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 FindZone = Callable[[str], tzinfo]
@@ -46,7 +48,7 @@ def system_zone(name: str) -> tzinfo:
 
     if name != LOCAL:
         return ZoneInfo(name)
-    with Path("/etc/localtime").open("rb") as file:
+    with Path(LOCAL_FILE).open("rb") as file:
         return ZoneInfo.from_file(file, key=LOCAL)
 
 

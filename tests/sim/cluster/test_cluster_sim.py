@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +25,8 @@ from typing import Any
 import pytest
 
 from jetcluster import native
+from jetcluster.stream.apply import scheduler
+from testkit.native import one_description
 from testkit.sim import machine
 from tests import rotation
 from tests.sim.cluster import __main__, apart, batch, replay
@@ -128,6 +131,18 @@ def test_a_machine_without_compiled_loops_runs_a_seed_alike(monkeypatch: pytest.
     monkeypatch.setattr(native, "described", "Python alone: JETCLUSTER_PURE is set")
     assert run_seed(7111, scenario=scenario).digest == here.digest
     assert native.described == "Python alone: JETCLUSTER_PURE is set"
+
+
+def test_the_zone_of_the_machine_is_no_part_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Schedules may name it (`Local`), and it may be any, or none."""
+    monkeypatch.setattr(scheduler, "LOCAL_FILE", str(tmp_path / "nothing"))
+    noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    with pytest.raises(OSError, match="nothing"):
+        scheduler.system_zone("Local")
+    with one_description():
+        assert noon.astimezone(scheduler.system_zone("Local")).utcoffset() == timedelta(0)
+    with pytest.raises(OSError, match="nothing"):
+        scheduler.system_zone("Local")
 
 
 def test_who_runs_seeds_without_compiled_loops_is_told(
