@@ -50,7 +50,7 @@ def examined(
 
     monkeypatch.setattr(found()[name], "check", check)
     plan = replace(Scenario.of(1, (name,)), layout=layout, small=small, rage=Rage((), 0, 1.0, 1.0), pulse=False)
-    return run_seed(1, scenario=replace(plan, again=False))
+    return run_seed(1, scenario=replace(plan, again=False, tls=""))
 
 
 PARTS = {
