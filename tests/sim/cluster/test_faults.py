@@ -45,6 +45,7 @@ def test_a_cluster_gets_over(fault: str) -> None:
         workloads=("publish",),
         rage=Rage(faults=(fault,), hands=1, seconds=6.0, rest=2.0),
         processor=1.0,
+        tls="",
     )
     assert run_seed(1, scenario=scenario).failure == ""
 
@@ -528,7 +529,7 @@ def test_only_a_loss_of_power_excuses_a_consumer_that_is_gone(deployment: Deploy
 
 def test_what_does_not_matter_is_left_out() -> None:
     rage = Rage(("kill", "pause", "rot"), hands=2, seconds=30.0, rest=1.0)
-    scenario = replace(Scenario.of(3), rage=rage, skew=30.0, layout="five")
+    scenario = replace(Scenario.of(3), rage=rage, skew=30.0, layout="five", tls="")
 
     def run(tried: Scenario) -> str:
         return f"at {tried.rage.seconds}: lost 7" if "pause" in tried.rage.faults and tried.layout == "five" else ""

@@ -57,7 +57,7 @@ def examined(
     plan = replace(
         Scenario.of(1, (name,)), layout=layout, small=small, rage=Rage((), 0, 1.0, 1.0), pulse=False, web=False
     )
-    return run_seed(1, scenario=replace(plan, again=False))
+    return run_seed(1, scenario=replace(plan, again=False, tls=""))
 
 
 PARTS = {
