@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.cluster.stepdown import hand_over
+from jetcluster.cluster.stream_rescue import METHOD as STANDING_METHOD
 from jetcluster.errors import MEMBER_CHANGE_REFUSED, SERVER_NOT_MEMBER, ApiError, by_code
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import server_removed
 from jetcluster.raft.api import META_GROUP, MembershipError, NotLeaderError, RaftGroup
+from jetcluster.raft.rescue import ReplicaReport
 from jetcluster.records import NamedTuple
 from jetcluster.replica.members import carried_without, learners
 from jetcluster.replica.services import Events, Knowledge, Network, Runtime
@@ -61,6 +63,8 @@ class _Move(NamedTuple):
     """The one that it moves to."""
     since: float
     """Monotonic seconds."""
+    before: tuple[str, ...]
+    """Peers that had it."""
 
 
 class Administration:
@@ -85,6 +89,8 @@ class Administration:
         self._events = events
         self._ask_stream = ask_stream
         self._moving: dict[int, _Move] = {}
+        self._stalled: dict[int, _Move] = {}
+        """Moves that nobody carries out for long."""
         self._stuck: dict[int, str] = {}
         """By stream id, why the last attempt found no other place for it."""
         self._asked_up_to = 0
@@ -146,6 +152,8 @@ class Administration:
             await self._hand_over(group, {})
             raise NotLeaderError(self._network.leaders.get(META_GROUP))
         self._check_majority(group, peer)
+        if not self._online(peer):
+            await self._take_back_moves(peer)
         with self._service.leaving.leaves(peer):
             await self._places_given(group)
             await self._check_empty(peer, name)
@@ -228,19 +236,23 @@ class Administration:
         self._stuck.pop(assignment.gid, None)
         result = await self._service.set_peers(assignment, wanted, self._runtime.rng.token(8).hex())
         moved = Assignment.from_dict(result["assignment"])
-        self._moving[assignment.gid] = _Move(moved, self._runtime.clock.monotonic())
+        self._moving[assignment.gid] = _Move(moved, self._runtime.clock.monotonic(), assignment.peers)
 
     async def _forget_finished_moves(self) -> None:
         """Forgets moves that are complete, that a newer assignment replaced, or that nobody carries out for long."""
-        self._stuck = {gid: why for gid, why in self._stuck.items() if self._meta.machine.by_gid(gid) is not None}
+        by_gid = self._meta.machine.by_gid
+        self._stuck = {gid: why for gid, why in self._stuck.items() if by_gid(gid) is not None}
+        self._stalled = {gid: move for gid, move in self._stalled.items() if by_gid(gid) == move.assignment}
 
         async def over(move: _Move) -> bool:
             assignment = move.assignment
-            if self._meta.machine.by_gid(assignment.gid) != assignment:
+            if by_gid(assignment.gid) != assignment:
                 return True
             late = self._runtime.clock.monotonic() - move.since >= PATIENCE_SECONDS
             members = await self._members(assignment)
             if members is None:
+                if late:
+                    self._stalled[assignment.gid] = move
                 return late
             missing = set(assignment.peers).difference(members["voters"])
             if late and not all(map(self._online, missing)):
@@ -327,6 +339,27 @@ class Administration:
                 f"{name} is connected and holds {held.replicas} stream replicas ({held.leaders} leaders, "
                 f"{held.consumers} consumers), {len(assigned)} of them assigned: decommission it, or stop it first"
             )
+
+    async def _take_back_moves(self, peer: str) -> None:
+        """Assigns streams to a server that is gone again when only it had them, and their moves were under way: the
+        servers that they were to move to have nothing, and would wait for ever."""
+        moves = [one for one in (*self._moving.values(), *self._stalled.values()) if one.before == (peer,)]
+        answers = await asyncio.gather(*(self._is_blank(one.assignment) for one in moves))
+        for move, is_blank in zip(moves, answers, strict=True):
+            if is_blank and self._meta.machine.by_gid(move.assignment.gid) == move.assignment:
+                await self._service.set_peers(move.assignment, move.before, self._runtime.rng.token(8).hex())
+
+    async def _is_blank(self, assignment: Assignment) -> bool:
+        """Returns True when all of a stream's servers say that they have nothing of it."""
+        for peer in assignment.peers:
+            try:
+                answer = await self._network.mesh.call(peer, STANDING_METHOD, b"%d" % assignment.gid, HELD_SECONDS)
+                said = json.loads(answer)
+                if said is not None and ReplicaReport.from_dict(said).last_index:
+                    return False
+            except (MeshError, ValueError, KeyError, TypeError):
+                return False
+        return True
 
     async def _give_up_places(self, peer: str) -> None:
         """Reassigns the streams of a server that is gone; without another server they continue with fewer replicas. A

@@ -44,6 +44,8 @@ class Flusher:
         self._orphans = orphans
         self._last = runtime.clock.monotonic()
         self._forgot_at = self._last - FLUSH_SECONDS
+        self._forgets = False
+        """True once the journal was told to forget what was erased, until it has."""
         self._failing = False
         self._saved_to = 0
         """Group of the subject table that was saved last."""
@@ -73,6 +75,7 @@ class Flusher:
         self._save_tables(last)
         forget_deleted = self._orphans.settle(self._predates_tombstone)
         marks = self._marks()
+        self._note_forgotten()
         erased, self._commits.erased = self._commits.erased, False
         try:
             await self._commits.kv.flush()
@@ -90,10 +93,18 @@ class Flusher:
         if erased and now - self._forgot_at >= FLUSH_SECONDS:
             self._forgot_at = now
             self._network.raft.journal.forget_old()
-            if not any(replica.installing for replica in self._replicas.values()):  # their logs are carried whole
-                self._commits.forgotten()
+            self._forgets = True
         else:
             self._commits.erased |= erased
+
+    def _note_forgotten(self) -> None:
+        """Takes back the record that something was erased, in the commit of this flush. The logs of states that are
+        being installed are carried whole."""
+        if not self._forgets or self._network.raft.journal.retention.forgets:
+            return
+        if not any(replica.installing for replica in self._replicas.values()):
+            self._forgets = False
+            self._commits.forgotten()
 
     def _save_tables(self, last: bool) -> None:
         """Saves what fits; a later flush begins with the others. On a disk that is nearly full the flush itself comes

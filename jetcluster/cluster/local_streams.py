@@ -194,13 +194,21 @@ class LocalStreams:
         with contextlib.suppress(BusyError):  # nobody waits for these
             self._runtime.budget.start(replica.assignment.account, steps(), lambda _: None, failed, at_once=False)
 
+    def _is_in_vain(self, replica: StreamReplica) -> bool:
+        """True for a replica that has nothing of the stream, which is assigned only to servers that were removed."""
+        blank = not (replica.group.last_index or replica.machine.applied_index or replica.installing)
+        gone = self._meta.machine.nodes.keys().isdisjoint(replica.assignment.peers)
+        return blank and gone and self._network.me not in replica.group.peers
+
     async def _retire(self, replica: StreamReplica) -> None:
         """Removes a replica that moved away, once its group is complete and no longer counts on it."""
         gid, last = replica.assignment.gid, replica.group.last_index
         try:
             answer = await self._ask_stream(replica.assignment, "members", {})
-        except ApiError:
-            return  # no leader: the next tick asks again
+        except ApiError:  # no leader: the next tick asks again
+            if self.replicas.get(gid) is replica and replica.retiring and self._is_in_vain(replica):
+                self._removed(replica.assignment, deleted=False)
+            return
         finally:
             self._retiring.discard(gid)
         # A node that was added again meanwhile has learned it through the log.

@@ -66,8 +66,8 @@ class TurnCommit:
             self.kv.put(ERASED_KEY, b"")
 
     def forgotten(self) -> None:
-        """Note that the journal forgets what was erased until the last flush began. A crash before the next flush has
-        the journal forget again."""
+        """Note that the journal has forgotten what was erased, unless more was erased since. A crash before the next
+        flush has it forget again."""
         if not self.erased:
             self.kv.delete(ERASED_KEY)
 

@@ -539,7 +539,8 @@ class Journal(JournalState):
         if self.full:
             for log in self.groups.values():
                 self.retention.trim(log)
-        self.retention.collect()
+        if self.retention.collect():
+            self.forget_old()
 
     @property
     def partly_plain(self) -> bool:
@@ -551,9 +552,8 @@ class Journal(JournalState):
         older ones. For compactable entries whose bytes must not stay anywhere."""
         self.retention.forget_to(self.segment)
         self._roll = True
-        for log in self.groups.values():
+        if log := next(iter(self.groups.values()), None):
             log.restate()  # a record that makes the next batch come
-            return
 
     @property
     def synced(self) -> int:

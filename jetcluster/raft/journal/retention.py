@@ -92,6 +92,8 @@ class Retention:
         self._delete = delete
         self._forget_to = 0
         """Segments up to this one must go, against retention too."""
+        self._pinned: dict[GroupLog, int] = {}
+        """By log, the last of the entries that were to go with them and are carried, as a pin holds them."""
         self.doomed: list[tuple[int, int]] = []
         """(segment, batch that must be durable before the segment is deleted)."""
         self._kept = False
@@ -137,11 +139,12 @@ class Retention:
             return
         log.compact(index)
 
-    def collect(self) -> None:
-        """Delete the oldest segments without live entries; free them of live entries when the journal is too large."""
+    def collect(self) -> bool:
+        """Delete the oldest segments without live entries; free them of live entries when the journal is too large.
+        Return True when the journal is to forget again what it has carried for pins only, which may go by now."""
         journal = self._journal
         if journal.failed is not None:
-            return
+            return False
         limit = self._segments
         self._kept = self._unreadable = False
         if journal.counters.read_failures:
@@ -161,10 +164,22 @@ class Retention:
         if self._kept:
             self._unflushed = sum(log.bytes_after(log.compactable) for log in journal.groups.values())
         self.delete_doomed()
+        return bool(self._pinned) and self.oldest > self._forget_to and all(map(self._is_free, self._pinned.items()))
 
     def forget_to(self, segment: int) -> None:
-        """Remove the segments up to `segment` soon: live entries are carried, pinned ones are waited for."""
+        """Remove the segments up to `segment` soon: live entries are carried, and pinned ones, which go later."""
         self._forget_to = segment
+        self._pinned.clear()
+
+    @property
+    def forgets(self) -> bool:
+        """True while something that is to go is still there."""
+        return self.oldest <= self._forget_to or bool(self._pinned)
+
+    def _is_free(self, pinned: tuple[GroupLog, int]) -> bool:
+        log, index = pinned
+        gone = self._journal.groups.get(log.gid) is not log or log.base_index >= index
+        return gone or min(log.compactable, log.pin) >= index
 
     def delete_doomed(self) -> None:
         while self.doomed and self.doomed[0][1] <= self._syncs.synced:
@@ -206,6 +221,8 @@ class Retention:
             for index in [index for part in log.held_up_to(self.oldest) for index in part]:
                 if budget <= 0:
                     return
+                if index <= log.compactable and self.oldest <= self._forget_to:
+                    self._pinned[log] = max(index, self._pinned.get(log, 0))
                 if index > log.unreadable and not log.is_moving(index):
                     budget -= self._carry(log, index)
 

@@ -108,23 +108,24 @@ def _holders(journal: Journal, segment: int) -> list[GroupLog]:
 def watched(deployment: Deployment) -> Iterator[Segments]:
     """All journals are looked at meanwhile."""
     segments = Segments(deployment)
-    collects: Callable[..., None] = Retention.collect
+    collects: Callable[..., bool] = Retention.collect
     deletes: Callable[..., None] = Journal.delete
 
     going: list[tuple[Journal, int]] = []
     collecting = False
 
-    def collect(self: Retention) -> None:
+    def collect(self: Retention) -> bool:
         nonlocal collecting
         journal, before, collecting = attrgetter("_journal")(self), self.oldest, True
         batch, end = journal.open_seq, min(journal.restatement.complete, journal.newest_segment)
         try:
-            collects(self)
+            again = collects(self)
         finally:
             collecting = False
         segments.collected(self, before, batch, end)
         while going:
             segments.deleted(*going.pop(0))
+        return again
 
     def delete(self: Journal, segment: int) -> None:
         deletes(self, segment)

@@ -388,3 +388,38 @@ async def test_leaders_that_do_not_answer_hold_up_nobody() -> None:
         assert len(took) < 20
     assert max(took) <= administration.HELD_SECONDS + 0.1 and moved == [(70, ["L"])]
     assert asked[:100] == [one.gid for one in strays], "each in its turn"
+
+
+@virtual_time
+@pytest.mark.parametrize("seconds", [3, 140])
+async def test_a_stream_that_was_only_on_a_drained_server_that_died_stays_assigned_to_it(seconds: int) -> None:
+    """Its move was under way: whoever was to have it has nothing, and would wait for it for ever."""
+    async with Cluster("ABCD") as cluster:
+        for number in range(12):
+            await cluster.create(f"S{number}", 1, subjects=[f"s{number}"])
+            await cluster["A"].publish(b"s%d" % number, b"kept")
+        lost = cluster["D"]
+        if cluster.meta_leader() is lost:
+            await ask(lost, "meta_stepdown")
+            await cluster.until(lambda: cluster.meta_leader() not in (None, lost), what="another meta leader")
+        home = cluster.meta_leader()
+        assert home is not None
+        machine = home.js.meta.machine
+
+        def there(leading: bool) -> set[str]:
+            """Of its streams those that another server leads, or waits for."""
+            held = [(name, node.replica(name)) for node in cluster for name in had if node.has(name)]
+            return {name for name, replica in held if replica.leading == leading}
+
+        def assigned_to_it() -> set[str]:
+            return {one.name for one in machine.assigned_to(lost.me)}
+
+        had = assigned_to_it()
+        await ask(home, "server_evacuate", peer="D")
+        await cluster.until(lambda: assigned_to_it() != had, 10, "one moves")
+        cluster.crash("D")
+        await asyncio.sleep(seconds)
+        assert there(False) & had - assigned_to_it()
+        await ask(home, "server_remove", peer="D")
+        assert assigned_to_it() == had - there(True)
+        await cluster.until(lambda: not there(False), 30, "nobody waits for what nobody has")

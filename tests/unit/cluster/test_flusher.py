@@ -33,8 +33,10 @@ class Rig:
         self.commits = SimpleNamespace(kv=self.kv, erased=False, forgotten=self._forgotten)
         self.log = ListLog()
         self.time = ManualTime()
+        self.retention = SimpleNamespace(forgets=False)
+        journal = SimpleNamespace(forget_old=lambda: None, retention=self.retention)
         runtime = SimpleNamespace(clock=self.time, log=self.log)
-        network = SimpleNamespace(raft=SimpleNamespace(groups={}, journal=SimpleNamespace(forget_old=lambda: None)))
+        network = SimpleNamespace(raft=SimpleNamespace(groups={}, journal=journal))
         self.flusher = Flusher(runtime, network, self.commits, meta, self.replicas, orphans)  # type: ignore[arg-type]
 
     def _forgotten(self) -> None:
@@ -119,13 +121,14 @@ async def test_a_disk_that_is_nearly_full_is_spared(monkeypatch: pytest.MonkeyPa
     assert rig.saved() == [1] and SAVED_BYTES < LAST_SAVED_BYTES
 
 
-async def test_that_something_was_erased_stays_on_record_while_a_state_is_installed() -> None:
-    """Its log is carried to the new segment, with what the state has not any more."""
+async def test_that_something_was_erased_stays_on_record_until_the_journal_has_forgotten_it() -> None:
+    """Of a state that is installed the log is carried to the new segment, with what the state has not any more."""
     rig = Rig(1, 2)
-    for installing in (True, False):
-        rig.replicas[2].installing = installing
-        rig.commits.erased = True
-        rig.time.advance(FLUSH_SECONDS)
+    rig.commits.erased = True
+    rig.time.advance(FLUSH_SECONDS)
+    await rig.flusher.flush()
+    assert not rig.commits.erased and not rig.forgotten
+    for installing, forgets, forgotten in ((True, False, 0), (False, True, 0), (False, False, 1), (False, False, 1)):
+        rig.replicas[2].installing, rig.retention.forgets = installing, forgets
         await rig.flusher.flush()
-        assert not rig.commits.erased
-        assert rig.forgotten == (0 if installing else 1)
+        assert rig.forgotten == forgotten

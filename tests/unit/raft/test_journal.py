@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster import faults
 from jetcluster.raft.codec import CONFIG, REGULAR
-from jetcluster.raft.journal.log import GroupLog
+from jetcluster.raft.journal.log import NO_PIN, GroupLog
 from jetcluster.raft.membership import Config, encode_config
 from tests.unit.raft.journal_rig import ABC, Rig, content, fill, filled, forget
 
@@ -328,6 +328,38 @@ def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays(rig: Rig
     rig.crash()
     assert (content(rig.log(2)), content(rig.log(1))) == (before, kept)
     assert [index for index, _, _ in kept] == [3, 4]
+
+
+@pytest.mark.parametrize("how", ["it ends", "its group is removed", "the disk is full"])
+def test_what_a_pin_holds_is_forgotten_when_the_pin_ends(rig: Rig, how: str) -> None:
+    """Until then it is carried to the new segment, and stays there whatever else goes."""
+    erased, live = rig.log(1), rig.log(2)
+    erased.append(REGULAR, 1, b"THE-SECRET")
+    rig.fill(erased, 3)
+    rig.fill(live, 3)
+    erased.compactable, erased.pin = 4, 0
+
+    def holds() -> bool:
+        for _ in range(5):
+            rig.settle(1.0)
+            rig.journal.housekeep()
+        return any(b"THE-SECRET" in rig.disk.load(number) for number in rig.disk.segments())
+
+    assert not rig.journal.retention.forgets
+    rig.journal.forget_old()
+    assert holds() and rig.disk.segments() == [2] and rig.journal.retention.forgets
+    erased.pin = 2
+    erased.compact(2)
+    assert holds() and rig.journal.retention.forgets, "it goes with the last of those that were carried"
+    if how == "its group is removed":
+        rig.journal.remove(1)
+    elif how == "it ends":
+        erased.pin = NO_PIN
+    else:
+        erased.compact(4)
+    assert not holds() and not rig.journal.retention.forgets
+    segments = rig.disk.segments()
+    assert not holds() and rig.disk.segments() == segments, "once"
 
 
 @pytest.mark.parametrize("under_way", [False, True])
