@@ -86,7 +86,7 @@ PARTS = {
         "_leaves", "_clocks", "_restored", "_guarded", "_ended", "_told"
     ),
     "exam-ids": ("_burst", "_mixed", "_mirrored"),
-    "exam-transforms": ("_stored", "_republished", "_sourced"),
+    "exam-transforms": ("_stored", "_republished", "_sourced", "_changed"),
     "exam-shares": ("_pulls", "_mixed", "_again", "_first"),
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"

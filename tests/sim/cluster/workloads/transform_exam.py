@@ -1,4 +1,4 @@
-"""Exam of transforms: drawn at random, they make the subjects that a model makes, wherever a stream has one."""
+"""Exam of subjects: transforms, drawn at random, make those that a model makes, and streams give some up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from testkit.sim.session import Session
+from testkit.sim.session import NoResponders, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.mapping import drawn, mapped, subjects
@@ -25,11 +25,12 @@ class TransformExam(Exam):
     judges = (Exact,)
     promises = (
         "a message that a transform's source matches has the subject of its target, and any other one keeps its own",
+        "a stream that gives up a subject stores nothing of it any more, and another one may have it",
         "what a stream republishes, and what another one takes of it, has the subjects of their transforms",
     )
 
     async def check(self) -> None:
-        await self.examine([self._stored, self._republished, self._sourced], 3)
+        await self.examine([self._stored, self._republished, self._sourced, self._changed], 4)
 
     async def _each(self, session: Session, made: Callable[[Session, str, str], Awaitable[None]]) -> None:
         for _ in range(ROUNDS):
@@ -90,3 +91,24 @@ class TransformExam(Exam):
             await self.ask(session, f"STREAM.DELETE.{COPY}")
 
         await self._each(session, look)
+
+    async def _changed(self, session: Session) -> None:
+        """A stream that gives up a subject stores nothing of it any more; another one may have it."""
+        config = {"num_replicas": self.rng.choice([1, 3])}
+        await self.create(session, STREAM, subjects=["map.a", "map.b"], **config)
+        await self.store(session, "map.a", "changed 1")
+        told = (await self.ask(session, f"STREAM.INFO.{STREAM}"))["config"]
+        await self.ask(session, f"STREAM.UPDATE.{STREAM}", told | {"subjects": ["map.b", "map.c"]})
+        await asyncio.sleep(SPREAD)
+        for subject, wanted in (("map.a", 0), ("map.b", 2), ("map.c", 3)):
+            try:
+                seq = int((await session.js_publish(subject, b"changed"))["seq"])
+            except NoResponders:
+                seq = 0
+            self.equal(f"the sequence of {subject}", seq, wanted)
+        await self.create(session, COPY, subjects=["map.a"], **config)
+        ack = await self.store(session, "map.a", "changed 2")
+        self.equal("who has it now", (ack["stream"], ack["seq"]), (COPY, 1))
+        self.equal("who had it", len(await self.contents(session, STREAM)), 3)
+        for name in (COPY, STREAM):
+            await self.ask(session, f"STREAM.DELETE.{name}")
