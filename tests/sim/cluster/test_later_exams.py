@@ -92,7 +92,7 @@ PARTS = {
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
     ),
     "exam-reloads": (
-        "_users", "_permissions", "_mappings", "_limits", "_sizes", "_tags", "_refused"
+        "_users", "_permissions", "_mappings", "_limits", "_sizes", "_tags", "_refused", "_accounts"
     ),
 }  # fmt: skip
 

@@ -19,6 +19,8 @@ from tests.sim.cluster.judges import Exact
 NAME = "RELOADED"
 SOON = 5.0
 """Seconds within which a server goes by its new configuration."""
+LATE = "LATE { users: [ { user: newcomer, password: newcomer } ] }"
+"""An account that is not there at first."""
 CONTROL = 2000
 """`max_payload` of one part."""
 
@@ -68,7 +70,7 @@ class ReloadExam(Exam):
         if NAME not in self.deployment.servers[self.members[0]].config:
             return  # leaf clusters have no accounts
         parts = [self._users, self._permissions, self._mappings, self._limits, self._sizes, self._tags, self._refused]
-        await self.examine(parts, 4)
+        await self.examine([*parts, self._accounts], 4)
 
     # ---- servers
 
@@ -130,6 +132,25 @@ class ReloadExam(Exam):
             await one.close()
         await self._turned_away("late")
         await self._leave(steady)
+
+    async def _accounts(self, session: Session) -> None:
+        """An account comes to one server after the other: who is there early is heard at those that know it late."""
+        clients: list[Session] = []
+        got: list[Msg] = []
+        for name in self.rng.sample(self._everyone(), len(self._everyone())):
+            server = self.deployment.servers[name]
+            config = server.config.replace("accounts {", f"accounts {{ {LATE}\n", 1)
+            self.deployment.servers[name] = replace(server, config=config)
+            self.deployment.machines[name].signal(signal.SIGHUP)
+            await asyncio.sleep(1.0)
+            clients.append(await self.session(f"new-{name}", name, user="newcomer"))
+            clients[-1].subscribe("new.>", got.append)
+            await clients[-1].flush()
+        await self._delivered(clients, "new.one", got, len(clients))
+        await self._leave(clients)
+        await self._reload(lambda one: replace(one, config=one.config.replace(f" {LATE}\n", "", 1)))
+        await asyncio.sleep(1.0)
+        await self._turned_away("newcomer")
 
     async def _permissions(self, session: Session) -> None:
         """A subject is denied, and allowed again, to clients that are connected."""
