@@ -138,6 +138,8 @@ MAX_OPEN_EXPORTS = 16
 
 EXPORT_IDLE_SECONDS = 30.0
 """An export without a request for this time is dropped."""
+ASKED_SECONDS = 5.0
+"""The same after which its peer does not count as one that fetches: it may have the state from another one by now."""
 
 SLICE_BYTES = 1 << 20
 """Bytes of large records that are read and digested per slice, about two milliseconds."""
@@ -228,8 +230,9 @@ class Exports:
 
     def missing(self, gid: int, peer: str) -> int | None:
         """Estimated messages of the group that `peer` lacks; None when it does not fetch them from here."""
+        limit = self._clock.monotonic() - ASKED_SECONDS
         for export in self._open.values():
-            if export.gid == gid and export.peer == peer:
+            if export.gid == gid and export.peer == peer and export.used >= limit:
                 return rest(export.messages, export.done, export.size)
         return None
 

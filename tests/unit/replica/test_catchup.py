@@ -13,7 +13,7 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.raft.config import RaftConfig
 from jetcluster.replica import catchup, exports
 from jetcluster.replica.catchup import FULL_SECONDS, RESUME_SECONDS
-from jetcluster.replica.exports import EXPORT_IDLE_SECONDS
+from jetcluster.replica.exports import ASKED_SECONDS, EXPORT_IDLE_SECONDS
 from jetcluster.store import transfer
 from jetcluster.store.kv import KvError
 from testkit.sim.nodes import SMALL_LOG, Cluster, Node
@@ -211,6 +211,16 @@ async def test_a_peer_that_stays_away_is_given_up_and_the_next_pull_goes_on_wher
     await pair.pull()
     assert target.values == [b"1", b"2", b"3"] and target.log == ["begin", "begin", "end"]
     assert 0 < came < 39 == target.taken
+
+
+@virtual_time
+async def test_who_asks_no_more_does_not_count_as_one_that_lacks_messages(tiny: None) -> None:
+    """It may have fetched them from another one, and nobody has closed the export."""
+    pair = await begun(Owner(9, b"1", b"2", b"3"), Owner())
+    assert pair.sides[0].missing(GID, pair.ids[1]) is not None
+    pair.network.cut(*pair.ids)
+    await asyncio.sleep(ASKED_SECONDS + 1)
+    assert pair.sides[0].missing(GID, pair.ids[1]) is None and pair.sides[0].exports == 1
 
 
 @virtual_time
