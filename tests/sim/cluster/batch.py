@@ -190,5 +190,5 @@ def commit_here() -> str:
     root = Path(__file__).parents[3]
     found = git(root, "rev-parse", "--short=8", "HEAD")
     changed = git(root, "status", "--porcelain", "--untracked-files=no", "--", "jetcluster", "testkit", "tests/sim")
-    only = f"M {TOTALS.relative_to(root)}"
+    only = f"M {Path(__file__).with_name('totals.toml').relative_to(root)}"
     return f"{found or 'unknown'}{'+' if changed not in ('', only) else ''}"
