@@ -91,7 +91,7 @@ sim: install ## deterministic simulation of the Raft engine and of whole cluster
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/sim
 	$(BIN)/python -m tests.sim.cluster --workers $(WORKERS) --count 1000000 --seconds $(SIM_SECONDS)
 
-sim-coverage: install ## branches of the replicated rooms that two seeds for each workload take, and a list of those that are left
+sim-coverage: install ## branches of the replicated rooms that two seeds for each workload and 100 others take, and a list of those that are left
 	mkdir -p build
 	$(BIN)/python -m coverage run --branch --concurrency=thread,greenlet --source=jetcluster --data-file=build/sim-coverage -m tests.sim.cluster --each --start $(SIM_START)
 	$(BIN)/python -m coverage report --data-file=build/sim-coverage --precision=1 --show-missing --skip-covered --include='$(subst $(space),$(comma),$(SIM_ROOMS:%=jetcluster/%/*))'

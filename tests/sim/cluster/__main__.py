@@ -2,7 +2,7 @@
 `--count N [--start N] [--workers W] [--seconds S] [--record]` runs many, both with `--only WORKLOAD...` if only these
 are to be drawn, `--faults FAULT...` if these are to be there (with `--no-others`, only they), and `--wider` for all
 there are (`nemesis.WIDE`); `--corpus` runs those that once failed, `--each [--start N]` two seeds for each workload,
-with all faults.
+with all faults, and some as they are drawn.
 `--replay-check N [--start N]` runs each seed twice, in two processes, and compares all that they did. With `--cipher`
 the servers of `--seed` and `--count` have encrypted stores (in one process: not with `--workers`), with `--tls` all
 their ports have TLS."""

@@ -27,6 +27,8 @@ WEB = 8
 SECURE = 8
 """In one of so many all ports and links have TLS."""
 CIPHERS = ("aes", "chachapoly", "mixed")
+FIRST_DRAWN, DRAWN = 10_000, 100
+"""Scenarios of `each` that are as they are drawn."""
 LATER = 0.2
 """Share of seeds that have a workload of weight 0."""
 LATER_FAULTS = 0.15
@@ -147,7 +149,8 @@ class Scenario:
 def each(start: int) -> list[Scenario]:
     """Scenarios from seed `start` on in which every workload, exam and fault is met: two for each workload, with limits
     as usual and small, for who measures what the simulation reaches at all. Python runs the first of two alone; with
-    small limits the compiled loops run, without which nobody hands several messages on at once. Each has two exams."""
+    small limits the compiled loops run, without which nobody hands several messages on at once. Each has two exams.
+    DRAWN more are as they are drawn."""
     exams = itertools.cycle(sorted(filter(_is_exam, found())))
     others = sorted(name for name in found() if not _is_exam(name))
     faults = itertools.cycle(sorted(FAULTS))
@@ -159,7 +162,7 @@ def each(start: int) -> list[Scenario]:
         cipher = "mixed" if at % ENCRYPTED == 0 else ""
         workloads = tuple(sorted({*scenario.workloads, *both}))
         scenarios.append(replace(scenario, small=small, workloads=workloads, cipher=cipher, rotates=bool(cipher)))
-    return scenarios
+    return [*scenarios, *(Scenario.of(start + FIRST_DRAWN + number) for number in range(DRAWN))]
 
 
 def _workloads(seed: int, rng: Random, focus: Container[str] | None) -> tuple[str, ...]:
