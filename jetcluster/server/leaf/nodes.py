@@ -14,6 +14,7 @@ from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.leaf.connection import LeafConnection, LinkParts
 from jetcluster.server.leaf.link import LeafLink
+from jetcluster.server.leaf.redial import Redial
 from jetcluster.server.leaf.rules import LeafLogins
 from jetcluster.server.leaf.state import LeafState, place
 from jetcluster.server.listener import ListenError, bound_address, host_port
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("jetcluster.server")
 
 DIAL_SECONDS = 5.0
-MAX_DELAY_SECONDS = 8.0
-"""Longest pause between attempts at a hub that refuses; after a detected loop the pause is longer."""
-MAX_UNREACHED_DELAY_SECONDS = 2.0
-"""Longest pause between attempts at an unreachable hub."""
 LOG_INTERVAL_SECONDS = 60.0
 """Pause between two log lines about an unreachable hub."""
 MAX_UNREACHED = 256
@@ -135,7 +132,7 @@ class LeafNodes:
 
     async def _keep_up(self, remote: LeafRemoteOptions) -> None:
         """Connects to one hub, and again after each loss, with growing pauses."""
-        failures = 0
+        redial = Redial(self._parts.state.rng.random)
         urls = list(remote.urls)
         if not remote.no_randomize:
             urls.sort(key=lambda _: self._parts.state.rng.random())
@@ -145,19 +142,19 @@ class LeafNodes:
             url = known[turn % len(known)]
             turn += 1
             link = await self._dial(remote, url)
-            wait, longest = 0.0, MAX_UNREACHED_DELAY_SECONDS
             if link is not None:
-                longest = MAX_DELAY_SECONDS
                 try:
                     await asyncio.shield(link.over)
                 finally:
                     link.abort("Server Shutdown")
-                wait = link.retry_after
-                failures = 0 if link.was_up else failures
-            failures += 1
-            least = self.state.options.reconnect
-            delay = min(least * 2 ** min(failures - 1, 8), max(longest, least))
-            await asyncio.sleep(max(delay * (1 + 0.2 * self._parts.state.rng.random()), wait))
+            pause = redial.pause(
+                self._parts.state.clock.monotonic(),
+                self.state.options.reconnect,
+                reached=link is not None,
+                was_up=link is not None and link.was_up,
+                told=0.0 if link is None else link.retry_after,
+            )
+            await asyncio.sleep(pause)
 
     async def _dial(self, remote: LeafRemoteOptions, url: str) -> LeafLink | None:
         _, _, host, port = place(url)

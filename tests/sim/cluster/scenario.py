@@ -95,7 +95,8 @@ class Scenario:
         alone = [name for name in workloads if found()[name].layout]
         if alone:
             exams = filter(_is_exam, workloads if found()[alone[0]].examined else ())
-            workloads = (alone[0], *(name for name in exams if focus is not None or found()[name].weight))
+            also = (name for name in exams if focus is not None or found()[name].weight)
+            workloads = tuple(dict.fromkeys((alone[0], *also)))
             layout = found()[alone[0]].layout
         scenario = cls(
             seed=seed,

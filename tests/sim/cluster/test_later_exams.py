@@ -43,6 +43,7 @@ from tests.sim.cluster.run import Result, run_seed
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import found
 from tests.sim.cluster.workloads import archive_exam, handover_exam, visitor_exam, wait_exam
+from tests.sim.cluster.workloads.leaf_exam import LeafExam
 
 pytestmark = [pytest.mark.sim, pytest.mark.thorough]
 
@@ -345,3 +346,17 @@ def test_ids_that_nobody_knows_and_transforms_that_match_nothing_are_noticed(mon
 def test_acks_that_an_import_takes_for_answers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_imports, "_ACK", b"$JS.NONE.")
     assert "exam-shares, pulls: acks go" in examined(monkeypatch, "exam-shares", "_pulls").failure
+
+
+@pytest.mark.parametrize("layout", ["three and a leaf", "three and a leaf of three"])
+def test_each_part_is_passed_at_a_leaf(monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    parts = ("_publishes", "_pulls", "_pushes", "_reads", "_domains", "_both", "_groups", "_leaving")
+    usual = Exam.examine
+
+    async def examine(exam: LeafExam, some: Any, most: int = 5) -> None:
+        await usual(exam, [getattr(exam, part) for part in parts], len(parts))
+
+    monkeypatch.setattr(LeafExam, "examine", examine)
+    plan = replace(Scenario.of(1, ("exam-leaf",)), layout=layout, rage=Rage((), 0, 1.0, 1.0), web=False, tls="")
+    result = run_seed(1, scenario=plan)
+    assert result.failure == "" and result.counts["exam-leaf: examined"] == len(parts)
