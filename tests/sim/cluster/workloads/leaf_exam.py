@@ -10,11 +10,11 @@ from typing import Any
 from testkit.sim.session import ApiError, Msg, NoResponders, Session
 from tests.sim.cluster.exam import SPREAD, Exam
 from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.workload import SECOND
 
 STREAM = "HUBBED"
 API = "$JS.hub.API"
 COUNT = 12
-SECOND = 1_000_000_000
 
 
 class LeafExam(Exam):

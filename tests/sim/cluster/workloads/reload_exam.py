@@ -21,7 +21,7 @@ SOON = 5.0
 """Seconds within which a server goes by its new configuration."""
 LATE = "LATE { users: [ { user: newcomer, password: newcomer } ] }"
 """An account that is not there at first."""
-CONTROL = 2000
+SMALL_PAYLOAD = 2000
 """`max_payload` of one part."""
 
 
@@ -76,7 +76,7 @@ class ReloadExam(Exam):
 
     def _everyone(self) -> list[str]:
         """All that clients may come to, with JetStream or without."""
-        return sorted(name for name, one in self.deployment.servers.items() if self.deployment.machines[name].ready)
+        return sorted(name for name in self.deployment.servers if self.deployment.machines[name].ready)
 
     async def _reload(self, change: Callable[[Server], Server]) -> None:
         """Each server has another configuration, one soon after the other."""
@@ -233,14 +233,14 @@ class ReloadExam(Exam):
         """Smaller messages only, and then again those that there were before: clients are told so."""
         clients = await self._clients()
         most = {name: self.deployment.servers[name].max_payload for name in self._everyone()}
-        await self._reload(lambda server: replace(server, max_payload=CONTROL))
-        await self._soon("clients are told", lambda: all(one.info["max_payload"] == CONTROL for one in clients))
+        await self._reload(lambda server: replace(server, max_payload=SMALL_PAYLOAD))
+        await self._soon("clients are told", lambda: all(one.info["max_payload"] == SMALL_PAYLOAD for one in clients))
         for one in clients:
-            one.publish("rel.big", bytes(CONTROL))
+            one.publish("rel.big", bytes(SMALL_PAYLOAD))
             await one.flush()
             self.equal(f"connections of {one.name}", (one.connects, one.errors), (1, []))
             with suppress(Disconnected, TimeoutError):
-                one.publish("rel.big", bytes(CONTROL + 1))
+                one.publish("rel.big", bytes(SMALL_PAYLOAD + 1))
                 await one.flush()
             self.equal(f"errors of {one.name}", one.errors, ["-ERR 'Maximum Payload Violation'"])
             await one.close()
@@ -248,7 +248,7 @@ class ReloadExam(Exam):
         await asyncio.sleep(SOON / 2)
         clients = [await self.session(f"again-{name}", name, user="steady") for name in self._everyone()]
         for one in clients:
-            one.publish("rel.big", bytes(CONTROL + 1))
+            one.publish("rel.big", bytes(SMALL_PAYLOAD + 1))
             await one.flush()
         await self._leave(clients)
 
