@@ -14,7 +14,6 @@ from jetcluster.log_limit import FROM_STRANGERS
 from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.leaf.connection import LeafConnection, LinkParts
 from jetcluster.server.leaf.link import LeafLink
-from jetcluster.server.leaf.redial import Redial
 from jetcluster.server.leaf.rules import LeafLogins
 from jetcluster.server.leaf.state import LeafState, place
 from jetcluster.server.listener import ListenError, bound_address, host_port
@@ -132,6 +131,8 @@ class LeafNodes:
 
     async def _keep_up(self, remote: LeafRemoteOptions) -> None:
         """Connects to one hub, and again after each loss, with growing pauses."""
+        from jetcluster.server.leaf.redial import Redial  # a server without a hub needs none
+
         redial = Redial(self._parts.state.rng.random)
         urls = list(remote.urls)
         if not remote.no_randomize:
