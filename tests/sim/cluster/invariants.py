@@ -109,8 +109,9 @@ class Invariants:
         """Machine -> (the object of that process, who is being emptied by what it knows)."""
         self._divergences: dict[tuple[str, int], tuple[object, int]] = {}
         """(machine, group) of one that was made to drift -> the object of that process, and how often it found so."""
-        self._unacked: dict[tuple[str, int, int, int], tuple[object, set[int]]] = {}
-        """(machine, group, consumer, epoch) -> (the object of that process, what was there and waited for its ack)."""
+        self._unacked: dict[tuple[str, int, int, int], tuple[object, set[int], set[int]]] = {}
+        """(machine, group, consumer, epoch) -> (the object of that process, what was there and waited for its ack, and
+        what waited, was gone, and had been there)."""
         self._late: dict[tuple[str, int], set[bytes]] = {}
         """(machine, group) -> open batches that were overdue at the last look."""
         self._unneeded: dict[str, tuple[object, int, float]] = {}
@@ -291,10 +292,12 @@ class Invariants:
             some = list(islice(state.unacked.entries, LOOKED_AT if whole else 0))
             there = set(filter(stream.store.contains, some))
             key = replica.machine.name, replica.gid, state.cid, state.epoch
-            process, before = self._unacked.get(key, (None, set()))
-            # An owner that is behind delivers what was removed already, and takes it back once it knows.
-            gone = [seq for seq in some if seq in before - there and process is stream]
-            self._unacked[key] = stream, there
+            process, before, suspected = self._unacked.get(key, (None, set(), set()))
+            # An owner that is behind delivers what was removed already, and takes it back once it knows: also a message
+            # that had been delivered before, so that a second look has to find it.
+            missing = {seq for seq in some if seq not in there and process is stream}
+            gone = sorted(missing & suspected)
+            self._unacked[key] = stream, there, missing & (before | suspected)
             self._require(not gone, f"{where}: {gone} wait for an ack of {state.name}, and are not there")
 
     def _node_bounds(self, machine: Machine) -> None:

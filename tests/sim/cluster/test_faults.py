@@ -69,11 +69,11 @@ def test_a_seed_draws_workloads_and_exams_and_only_those_that_are_asked_for() ->
     drawn = [Scenario.of(seed).workloads for seed in range(2000)]
     often = Counter(name for names in drawn for name in names)
     assert often.keys() == found().keys()
-    assert min(often.values()) >= 5
+    assert min(often.values()) >= 3
     for names in drawn:
         examined = all(found()[name].examined for name in names)
         assert examined <= sum(issubclass(found()[name], Exam) for name in names) <= 3 * examined
-        assert any(not issubclass(found()[name], Exam) for name in names)
+        assert any(not issubclass(found()[name], Exam) or found()[name].layout for name in names)
     only = {"registers", "exam-core"}
     assert {name for seed in range(20) for name in Scenario.of(seed, only).workloads} == only
 
