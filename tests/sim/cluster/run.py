@@ -9,9 +9,10 @@ import gc
 import importlib
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from unittest.mock import patch
 
 from testkit.native import one_description, python_alone
 from testkit.sim import tls_ports
@@ -76,6 +77,20 @@ def warm_up() -> None:
     gc.freeze()
 
 
+@contextlib.contextmanager
+def imported_at_once() -> Iterator[None]:
+    """Servers import what they warm up with in one step, whether this process had it before or not: which modules
+    those are hangs on the scenario, and how often a thread was asked for one would on the seeds before."""
+    from jetcluster.node import warm_up as warming
+
+    async def import_all(names: Sequence[str]) -> None:
+        for name in names:
+            importlib.import_module(name)
+
+    with patch.object(warming, "import_all", import_all):
+        yield
+
+
 def started(layout: str | Sequence[Server] = "three", seed: int = 5, **options: bool) -> Deployment:
     """Servers (a key of LAYOUTS, or these) that have found each other."""
     warm_up()
@@ -107,6 +122,7 @@ def run_seed(
         with (
             quietly_collected() if collect else contextlib.nullcontext(),
             one_description(),
+            imported_at_once(),
             python_alone(pure=seed % 2 == 1 if pure is None else pure),
             small.scaled(small=result.scenario.small, slow_beat=result.scenario.slow_beat),
             older.told(),
