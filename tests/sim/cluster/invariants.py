@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from jetcluster.cluster.store_care import PASSING
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.raft.api import META_GROUP, Role
 from jetcluster.replica.proposals import MAX_WAITING
 from testkit.sim.deployment import Deployment, Violation
@@ -112,6 +113,8 @@ class Invariants:
         self._unacked: dict[tuple[str, int, int, int], tuple[object, set[int], set[int]]] = {}
         """(machine, group, consumer, epoch) -> (the object of that process, what was there and waited for its ack, and
         what waited, was gone, and had been there)."""
+        self._allowed: dict[tuple[str, int, int], tuple[int, int]] = {}
+        """(machine, group, consumer) -> (its max_ack_pending, the most that may wait for an ack)."""
         self._late: dict[tuple[str, int], set[bytes]] = {}
         """(machine, group) -> open batches that were overdue at the last look."""
         self._unneeded: dict[str, tuple[object, int, float]] = {}
@@ -286,9 +289,7 @@ class Invariants:
         own = replica.machine.name, replica.gid
         whole = not (stream.installing or stream.rejected or replica.group.fault or own in self._deployment.drifted)
         for state in stream.consumers.table.by_cid.values():
-            most = state.rules.max_ack_pending
-            if state.rules.acks and most:
-                self._within(f"{where}, {state.name}", "messages not acknowledged", len(state.unacked), most)
+            self._pending(state, own, where)
             some = list(islice(state.unacked.entries, LOOKED_AT if whole else 0))
             there = set(filter(stream.store.contains, some))
             key = replica.machine.name, replica.gid, state.cid, state.epoch
@@ -299,6 +300,17 @@ class Invariants:
             gone = sorted(missing & suspected)
             self._unacked[key] = stream, there, missing & (before | suspected)
             self._require(not gone, f"{where}: {gone} wait for an ack of {state.name}, and are not there")
+
+    def _pending(self, state: ConsumerState, own: tuple[str, int], where: str) -> None:
+        """An update to fewer does not take back what is out: it may only become less."""
+        most, count = state.rules.max_ack_pending, len(state.unacked)
+        if not state.rules.acks or not most:
+            return
+        of, allowed = self._allowed.get((*own, state.cid), (0, 0))
+        if of != most or count <= most:
+            allowed = max(most, count if of != most else 0)
+        self._allowed[*own, state.cid] = most, allowed
+        self._within(f"{where}, {state.name}", "messages not acknowledged", count, allowed)
 
     def _node_bounds(self, machine: Machine) -> None:
         jetstream = jetstream_of(machine)

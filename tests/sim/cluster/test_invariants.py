@@ -147,6 +147,22 @@ def test_what_is_gone_and_waits_for_an_ack_is_noticed(deployment: Deployment) ->
         invariants.look()
 
 
+def test_more_than_may_wait_for_an_ack_is_noticed_and_what_was_out_before_an_update_is_not(
+    deployment: Deployment,
+) -> None:
+    deployment.run_until_done(deployment.spawn(deployment.client("me"), _consumer(deployment)), 30.0)
+    deployment.run(2.0)
+    invariants = Invariants(deployment)
+    consumer = next(one.stream for one in replicas(deployment) if one.stream is not None).table.by_name["c"]
+    for most, waiting in ((2, 2), (1, 2), (1, 2), (1, 1)):
+        consumer.rules.max_ack_pending = most
+        consumer.unacked.entries = dict.fromkeys(range(1, waiting + 1))
+        invariants.look()
+    consumer.unacked.entries[2] = None
+    with pytest.raises(Violation, match="c: 2 messages not acknowledged, 1 at most"):
+        invariants.look()
+
+
 def test_a_segment_that_is_kept_for_nobody_is_noticed(deployment: Deployment) -> None:
     def journal() -> SimpleNamespace:
         return SimpleNamespace(retention=SimpleNamespace(oldest=1), newest_segment=3, failed=None)
