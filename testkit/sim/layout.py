@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
+from unittest.mock import patch
 
 CLIENT_PORT = 4222
 WEB_PORT = 8080
@@ -17,6 +18,9 @@ SECRET = "secret"
 AUTHORITY = "/tls"
 """The authority of all certificates of servers; each has the path of its own below it."""
 
+Chosen = AbstractContextManager[Any]
+"""How servers or clients are while it is entered."""
+
 
 class Encryption:
     """Encryption at rest: "" for none, the cipher of all servers, or `MIXED`."""
@@ -26,14 +30,9 @@ class Encryption:
     """With "mixed": by the last letter of a server's name; others have the first cipher."""
 
     @classmethod
-    @contextmanager
-    def chosen(cls, cipher: str) -> Iterator[None]:
+    def chosen(cls, cipher: str) -> Chosen:
         """All servers have this one meanwhile; "" changes nothing."""
-        before, cls.cipher = cls.cipher, cipher or cls.cipher
-        try:
-            yield
-        finally:
-            cls.cipher = before
+        return patch.object(cls, "cipher", cipher or cls.cipher)
 
     @classmethod
     def of(cls, name: str) -> str:
@@ -46,14 +45,9 @@ class AckVersions:
     chosen_now = ""
 
     @classmethod
-    @contextmanager
-    def chosen(cls, version: str) -> Iterator[None]:
+    def chosen(cls, version: str) -> Chosen:
         """All servers have it meanwhile."""
-        before, cls.chosen_now = cls.chosen_now, version
-        try:
-            yield
-        finally:
-            cls.chosen_now = before
+        return patch.object(cls, "chosen_now", version)
 
     @classmethod
     def is_second(cls, name: str) -> bool:
@@ -68,14 +62,9 @@ class Security:
     mode = ""
 
     @classmethod
-    @contextmanager
-    def chosen(cls, mode: str) -> Iterator[None]:
+    def chosen(cls, mode: str) -> Chosen:
         """All servers have it meanwhile."""
-        before, cls.mode = cls.mode, mode
-        try:
-            yield
-        finally:
-            cls.mode = before
+        return patch.object(cls, "mode", mode)
 
     @classmethod
     def field(cls, ip: str, *, routes: bool = False) -> str:
@@ -94,13 +83,9 @@ class Entrance:
     port = CLIENT_PORT
 
     @classmethod
-    @contextmanager
-    def chosen(cls, *, web: bool) -> Iterator[None]:
-        before, cls.port = cls.port, WEB_PORT if web else cls.port
-        try:
-            yield
-        finally:
-            cls.port = before
+    def chosen(cls, *, web: bool) -> Chosen:
+        """All clients come by it meanwhile; without `web` nothing changes."""
+        return patch.object(cls, "port", WEB_PORT if web else cls.port)
 
 
 @dataclass(slots=True, frozen=True)

@@ -53,7 +53,7 @@ def _broad(tree: ast.AST) -> Iterator[ast.ExceptHandler]:
 
 
 def test_each_log_message_of_an_error_that_anything_may_raise_is_known() -> None:
-    """Who catches all there is and logs it as an error names the event here, or uses `exception`."""
+    """Handlers that catch all there is and log it as an error name the event here, or use `exception`."""
     unknown = []
     for path in (path for room in ROOMS for path in sorted((PRODUCT / room).rglob("*.py"))):
         for handler in _broad(ast.parse(path.read_text())):

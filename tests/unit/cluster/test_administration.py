@@ -407,7 +407,7 @@ async def test_a_stream_that_was_only_on_a_drained_server_that_died_stays_assign
         machine = home.js.meta.machine
 
         def there(leading: bool) -> set[str]:
-            """Of its streams those that another server leads, or waits for."""
+            """Names of its streams of which a replica elsewhere leads, or waits."""
             held = [(name, node.replica(name)) for node in cluster for name in had if node.has(name)]
             return {name for name, replica in held if replica.leading == leading}
 

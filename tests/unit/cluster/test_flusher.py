@@ -122,7 +122,7 @@ async def test_a_disk_that_is_nearly_full_is_spared(monkeypatch: pytest.MonkeyPa
 
 
 async def test_that_something_was_erased_stays_on_record_until_the_journal_has_forgotten_it() -> None:
-    """Of a state that is installed the log is carried to the new segment, with what the state has not any more."""
+    """The log under a state that is being installed is carried to the new segment, erased entries and all."""
     rig = Rig(1, 2)
     rig.commits.erased = True
     rig.time.advance(FLUSH_SECONDS)

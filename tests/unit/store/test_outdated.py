@@ -146,7 +146,7 @@ def files(*tables: tuple[int, int], size: int = BYTES_AT_ONCE // 4) -> list[dict
 
 
 def parts(outdated: Outdated, tables: list[dict[str, Any]], kv: MemKv | None = None) -> list[list[tuple[int, int]]]:
-    """What is taken by and by, as numbers of blocks."""
+    """The ranges of each take until nothing is left, as numbers of blocks."""
     added, found = blocks(100), []
     while taken := outdated.take(kv or MemKv(), lambda: tables):
         found.append([(added.index(start), added.index(end)) for start, end in taken])

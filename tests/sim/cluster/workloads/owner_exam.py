@@ -151,7 +151,7 @@ class OwnerExam(Exam):
     # ---- limits
 
     async def _room(self, session: Session) -> None:
-        """Of messages that wait for their acks."""
+        """Updates of `max_ack_pending`: so many messages wait for their acks at most."""
         await self._begin(session, "aaaaaaaa", max_ack_pending=2)
         found = await self._comes(session, "two at most", [1, 2])
         await self._update(session, max_ack_pending=4)
@@ -165,7 +165,7 @@ class OwnerExam(Exam):
         await self._end(session)
 
     async def _removed(self, session: Session) -> None:
-        """What waits for an ack goes, in the middle of the stream, while one owner gives way to the next."""
+        """Deletions of messages that wait for an ack, while one owner gives way to the next."""
         await self._begin(session, "zabcde", most=1, max_ack_pending=5)
         found = await self._comes(session, "five at most", [1, 2, 3, 4, 5])
         await session.request(found[0].reply, b"+ACK")

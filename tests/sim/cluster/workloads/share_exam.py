@@ -70,7 +70,7 @@ class ShareExam(Exam):
         await asyncio.sleep(SPREAD)
 
     async def _pulls(self, session: Session) -> None:
-        """Of a consumer of the other account: what comes next, and acks."""
+        """Pulls from a consumer of the other account, and acks."""
         await self.fill(session, STREAM, ["shared"] * 5, subjects=["shared"], num_replicas=self.rng.choice([1, 3]))
         await self.create_consumer(session, STREAM, "one", ack_wait=600_000_000_000)
         other = await self.session("pulls", user="other")
