@@ -18,7 +18,7 @@ STREAM = "PULSE"
 EVERY = 0.5
 """Seconds between two publishes, and between two looks."""
 LONGEST = 3.0
-SLOWED = 10.0
+SLOWED = 5.0
 """Seconds until the next ack; the second where disks or processors are slower than usual. `availability.SLOWEST` on
 disks of `SLOW_PACE`."""
 KEPT = 64
