@@ -242,13 +242,14 @@ class MetaService:
         return new["num_replicas"] != old.replicas or new.get("placement") != old.config.get("placement")
 
     def _moved(self, old: Assignment, config: Mapping[str, Any]) -> list[str]:
-        """Returns the peers of `old` that a new placement allows, and other nodes in place of the rest."""
+        """Returns the peers of `old` that a new placement allows, and other nodes in place of the rest, and of those
+        that it has lost to a server that was removed. Raises ApiError 10005."""
         if not self._clustered:
             return list(old.peers)
         wish = config.get("placement") or {}
         fitting = self._fitting(wish)
         kept = [peer for peer in old.peers if peer in fitting]
-        missing = len(old.peers) - len(kept)
+        missing = old.replicas - len(kept)
         if not missing:
             return kept
         candidates = self._candidates()

@@ -509,6 +509,22 @@ async def test_a_move_keeps_the_peers_that_the_new_placement_allows() -> None:
     assert back["peers"] == moved["peers"]
 
 
+async def test_a_stream_that_has_lost_a_replica_gets_another_with_its_new_placement() -> None:
+    """A server was removed, and there was no other for its replica; the placement that is asked for has one, or none."""
+    leader = Leader(4)
+    for peer, tags in (("n1", ["x"]), ("n2", ["x"]), ("n3", ["x"]), ("n4", ["y"])):
+        await leader.service.handle(
+            "node", {"request": f"t{peer}", "peer": peer, "name": peer, "tags": tags, "jetstream": True}
+        )
+    old = Assignment.from_dict((await leader.create("S", num_replicas=3, placement={"tags": ["x"]}))["assignment"])
+    await leader.service.set_peers(old, old.peers[:2], "fewer")
+    with pytest.raises(ApiError) as caught:
+        await leader.update("S", num_replicas=3, placement={"tags": ["y"]})
+    assert caught.value.err_code == 10005
+    moved = await leader.update("S", num_replicas=3, placement={})
+    assert moved["peers"][:2] == list(old.peers[:2]) and len(set(moved["peers"])) == 3
+
+
 async def test_peers_that_were_chosen_for_another_placement_are_not_assigned() -> None:
     """The new placement keeps all peers, so that these do not tell; its update is decided while a peer is removed."""
     leader = Leader(4)
