@@ -32,6 +32,7 @@ from jetcluster.raft.api import RaftError, StorageFullError
 from jetcluster.records import dataclass
 from jetcluster.replica.leaders import Hint, LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
+from jetcluster.store.kv import KvFullError
 
 if TYPE_CHECKING:
     from jetcluster.logs import Log
@@ -284,7 +285,7 @@ class LeaderRequests:
                 return await self._budget.run(("answers", peer), encoding({"result": result}))
         except ApiError as error:
             return json.dumps({"error": error.to_dict()}).encode()
-        except StorageFullError:
+        except (StorageFullError, KvFullError):
             return json.dumps({"error": by_code(STORAGE_FULL).to_dict()}).encode()
         except UnderWayError as error:
             return json.dumps({"retry": str(error), "unknown": True, "progress": error.progress}).encode()

@@ -45,6 +45,7 @@ class Exam(Workload):
             await asyncio.sleep(HANGS)
         await self.until_all_lead()
         session = await self.session("exam")
+        there = await self._streams_of(session)
         for part in self.rng.sample(parts, min(most, len(parts))):
             self.part = part.__name__.strip("_")
             self._before = self._standing()
@@ -55,9 +56,14 @@ class Exam(Workload):
                 if all(now.get(where, terms) == terms for where, terms in self._before.items()):
                     raise Violation(f"{self.name}, {self.part}: {error}") from error
                 self.count("disturbed")
+                for name in await self._streams_of(session) - there:  # it did not come to its end
+                    await self.ask(session, f"STREAM.DELETE.{name}")
             else:
                 self.count("examined")
         await session.close()
+
+    async def _streams_of(self, session: Session) -> set[str]:
+        return set((await self.ask(session, "STREAM.NAMES"))["streams"] or ())
 
     def elects(self) -> None:
         """From here on the part itself changes who leads: whatever goes wrong then counts."""

@@ -86,10 +86,10 @@ def _called(name: str, arguments: list[str], words: list[str]) -> list[str]:
 
 
 def drawn(rng: Random, root: str) -> tuple[str, str]:
-    """A source of subjects below `root`, and a target below `to`."""
+    """A source of subjects below `root`, and a target below `mapped`."""
     source = rng.choice([f"{root}.*", f"{root}.*.*", f"{root}.*.>", f"{root}.>", f"{root}.a.*", f"{root}.*.bc.>"])
     stars = source.count("*")
-    made = ["to", rng.choice(["x", "yz"])]
+    made = ["mapped", rng.choice(["x", "yz"])]
     for _ in range(rng.randint(1, 3) if stars else 0):
         at, size = rng.randint(1, stars), rng.randint(1, 4)
         names = sorted(PIECES)

@@ -37,6 +37,7 @@ from jetcluster.raft.api import (
 )
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
+from jetcluster.store.kv import KvFullError
 from testkit.sim.nodes import ACCOUNT, Cluster, Node
 from testkit.sim.shared import MeshNetwork, SimMesh, VirtualLoop, virtual_time
 from testkit.twins.log import ListLog
@@ -158,7 +159,7 @@ async def test_a_link_that_breaks_under_way_is_no_answer() -> None:
 @virtual_time
 async def test_refusals_end_the_asking() -> None:
     a, b = await led_pair()
-    for raised, err_code in ((by_code(10059), 10059), (StorageFullError("full"), 10047)):
+    for raised, err_code in ((by_code(10059), 10059), (StorageFullError("full"), 10047), (KvFullError("full"), 10047)):
         a.raises = [raised]
         with pytest.raises(ApiError) as refused:
             await b.requests.ask(GID, "k", {})

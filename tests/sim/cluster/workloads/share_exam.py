@@ -14,7 +14,7 @@ from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.workload import Delivered
 
-STREAM: Final = "SHARED"
+STREAM: Final = "SHARES"
 CONFIG: Final = (
     (
         '{ stream: "out.>" } ]',

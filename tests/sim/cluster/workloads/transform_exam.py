@@ -61,7 +61,7 @@ class TransformExam(Exam):
 
     async def _republished(self, session: Session) -> None:
         got: list[str] = []
-        session.subscribe("to.>", lambda msg: got.append(msg.subject))
+        session.subscribe("mapped.>", lambda msg: got.append(msg.subject))
 
         async def look(session: Session, source: str, target: str) -> None:
             got.clear()
