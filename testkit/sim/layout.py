@@ -19,7 +19,7 @@ AUTHORITY = "/tls"
 """The authority of all certificates of servers; each has the path of its own below it."""
 
 Chosen = AbstractContextManager[Any]
-"""How servers or clients are while it is entered."""
+"""A choice of what servers or clients are, in force while it is entered."""
 
 
 class Encryption:

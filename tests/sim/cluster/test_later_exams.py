@@ -26,11 +26,14 @@ from jetcluster.meta.machine import MetaMachine
 from jetcluster.mirror import upstream
 from jetcluster.model import advisory
 from jetcluster.model.transforms import SubjectTransform
+from jetcluster.protocol import writer
 from jetcluster.raft.core.election import HandOver
 from jetcluster.raft.core.group import Group
 from jetcluster.replica.reads.demands import Age, Demands
 from jetcluster.replica.reads.membership import Membership
 from jetcluster.server.accounts import service_imports
+from jetcluster.server.client.client import Client
+from jetcluster.server.client.clients import Clients
 from jetcluster.stream.apply import counters, restoring, schedules
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.fast_rows import FastRow
@@ -42,7 +45,7 @@ from tests.sim.cluster.nemesis import Rage
 from tests.sim.cluster.run import Result, run_seed
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import found
-from tests.sim.cluster.workloads import archive_exam, handover_exam, visitor_exam, wait_exam
+from tests.sim.cluster.workloads import archive_exam, handover_exam, line_exam, visitor_exam, wait_exam
 from tests.sim.cluster.workloads.leaf_exam import LeafExam
 
 pytestmark = [pytest.mark.sim, pytest.mark.thorough]
@@ -92,6 +95,7 @@ PARTS = {
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
     ),
+    "exam-lines": ("_dialogues", "_places", "_last_words"),
     "exam-reloads": (
         "_users", "_permissions", "_mappings", "_limits", "_sizes", "_tags", "_refused", "_accounts"
     ),
@@ -360,3 +364,19 @@ def test_each_part_is_passed_at_a_leaf(monkeypatch: pytest.MonkeyPatch, layout: 
     plan = replace(Scenario.of(1, ("exam-leaf",)), layout=layout, rage=Rage((), 0, 1.0, 1.0), web=False, tls="")
     result = run_seed(1, scenario=plan)
     assert result.failure == "" and result.counts["exam-leaf: examined"] == len(parts)
+
+
+def test_a_client_that_goes_and_keeps_its_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Clients, "forget", _nothing)
+    assert "exam-lines, places: the place of one" in examined(monkeypatch, "exam-lines", "_places").failure
+
+
+def test_another_word_of_a_server_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PONG", b"PONG \r\n")
+    assert "exam-lines, dialogues: " in examined(monkeypatch, "exam-lines", "_dialogues").failure
+
+
+def test_last_words_that_nobody_hears_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "take_turn", _nothing)
+    monkeypatch.setattr(line_exam, "LAST_WORDS", (line_exam.FLOOD,))
+    assert "exam-lines, last_words: " in examined(monkeypatch, "exam-lines", "_last_words").failure

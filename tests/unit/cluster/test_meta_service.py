@@ -510,7 +510,7 @@ async def test_a_move_keeps_the_peers_that_the_new_placement_allows() -> None:
 
 
 async def test_a_stream_that_has_lost_a_replica_gets_another_with_its_new_placement() -> None:
-    """A server was removed, and there was no other for its replica; the placement that is asked for has one, or none."""
+    """A server was removed, and there was no other for its replica; the new placement has one, or none."""
     leader = Leader(4)
     for peer, tags in (("n1", ["x"]), ("n2", ["x"]), ("n3", ["x"]), ("n4", ["y"])):
         await leader.service.handle(

@@ -22,8 +22,10 @@ LATE = 10.0
 PLACES = 2
 """Connections that the account `few` may have at a server."""
 ROUNDS = 10
+"""Clients that go, one after the other."""
 FLOOD = 8000
 """Messages that a client sends before it goes: more than one turn."""
+LAST_WORDS = (1, 100, FLOOD)
 
 
 class Line(asyncio.Protocol):
@@ -160,7 +162,7 @@ class LineExam(Exam):
         await listener.flush()
         await asyncio.sleep(SPREAD)
         line = await self._line(self.rng.choice(self.members))
-        count = self.rng.choice([1, 100, FLOOD])
+        count = self.rng.choice(LAST_WORDS)
         line.say(connect() + b"".join(publish("last.words", b"%d" % at) for at in range(count)))
         line.go(at_once=False)
         await asyncio.sleep(2 * SPREAD)
