@@ -15,6 +15,7 @@ from jetcluster.stream.log.levels import (
     RETENTION_GUARD_LEVEL,
 )
 from testkit.sim.deployment import Deployment
+from testkit.sim.machine import Machine
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Log
 from tests.sim.cluster.machine_faults import restart
@@ -64,21 +65,32 @@ class Upgrades(Workload):
 
     # ---- versions
 
-    def _oldest(self) -> int:
-        """The lowest level among those that all replicas count as members of the stream."""
+    def _members(self) -> set[str]:
+        """Those that all replicas count as members of the stream."""
         members = [set(one.group.log.config.electorate) for one in replicas(self.deployment, STREAM).values()]
-        of_all = set.intersection(*members) if members else set()
-        machines = self.deployment.machines.values()
-        return min((one.level or LEVEL for one in machines if one.peer_id in of_all), default=LEVEL)
+        return set.intersection(*members) if members else set()
+
+    def _oldest(self) -> int:
+        """The lowest level among members."""
+        members, machines = self._members(), self.deployment.machines.values()
+        return min((one.level or LEVEL for one in machines if one.peer_id in members), default=LEVEL)
 
     async def _upgrade_some(self) -> None:
-        """One after the other, until the faults are over; the rest comes in `check`."""
+        """One after the other, until the faults are over; the rest comes in `check`, but for one that was removed: it
+        may be too old to become a member again."""
         async for _ in self.turns(0.1):
             await self._upgrade_one()
+        while left := [machine for machine in self._old() if machine.peer_id not in self._members()]:
+            await self._upgrade_one(left)
 
-    async def _upgrade_one(self) -> bool:
+    def _old(self) -> list[Machine]:
+        """Machines to upgrade; one that stands still cannot start."""
         machines = [self.deployment.machines[name] for name in self.members]
-        old = [machine for machine in machines if machine.level and not machine.paused]  # who stands still cannot start
+        return [machine for machine in machines if machine.level and not machine.paused]
+
+    async def _upgrade_one(self, old: list[Machine] | None = None) -> bool:
+        """One of `old`, or of all that are."""
+        old = self._old() if old is None else old
         if not old:
             return False
         machine = self.rng.choice(old)
