@@ -120,7 +120,8 @@ def _requests(node: Node, jetstream: JetStream) -> Iterator[str]:
         for link in replica.mirrors.links.by_key.values():
             inflow = attrgetter("_inflow")(link)
             if inflow is not None and not inflow.settled:
-                yield f"{replica.assignment.name}: messages of {link.upstream.name} wait, and nothing is under way"
+                after = attrgetter("_after")(inflow) + inflow.done  # others may wait at the next look
+                yield f"{replica.assignment.name}: messages of {link.upstream.name} after {after} wait for ever"
         ingest = replica.ingest
         if not ingest.proposed and (ingest.pending_messages or ingest.pending_bytes):
             pending = f"{ingest.pending_messages} with {ingest.pending_bytes} bytes"
