@@ -29,8 +29,10 @@ SECURE = 8
 CIPHERS = ("aes", "chachapoly", "mixed")
 FIRST_DRAWN, DRAWN = 10_000, 100
 """Scenarios of `each` that are as they are drawn."""
-LATER = 0.2
-"""Share of seeds that have any workload of weight 0; all others have an exam of weight 0."""
+LATER = 0.25
+"""Share of seeds that have a workload of weight 0 that is no exam; all others have an exam of weight 0."""
+OF_THE_LAYOUT = 1 / 3
+"""Share of the seeds with a layout that an exam is for, that have this exam as well."""
 LATER_FAULTS = 0.15
 """Share of seeds that have a fault of `nemesis.LATER`."""
 HARSH = ("blackout", "kill", "partition", "power")
@@ -125,6 +127,9 @@ class Scenario:
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")
         scenario = replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario
+        if focus is None:
+            names = {*scenario.workloads, *_of_the_layout(seed, scenario.layout)}
+            scenario = replace(scenario, workloads=tuple(sorted(names)))
         return scenario.with_later_draws(no_others=no_others, old="upgrades" in workloads)
 
     def with_later_draws(self, *, no_others: bool, old: bool) -> Scenario:
@@ -192,8 +197,15 @@ def _with_a_later_one(seed: int, workloads: tuple[str, ...]) -> tuple[str, ...]:
     rng = Random(f"later {seed}")
     old = "upgrades" in workloads
     later = sorted(name for name, one in found().items() if not (one.weight or (old and one.newest)))
-    exams = [name for name in later if _is_exam(name) and not found()[name].layout]
-    return (*workloads, rng.choice(later if rng.random() < LATER else exams))
+    others = [name for name in later if not _is_exam(name)]
+    exams = [name for name in later if name not in others and not found()[name].layout]
+    return (*workloads, rng.choice(others if rng.random() < LATER else exams))
+
+
+def _of_the_layout(seed: int, layout: str) -> tuple[str, ...]:
+    """Has the exam of the layout in some of the seeds that it is drawn for."""
+    exams = sorted(name for name, one in found().items() if _is_exam(name) and one.layout == layout)
+    return tuple(exams) if Random(f"of the layout {seed}").random() < OF_THE_LAYOUT else ()
 
 
 def _drawn(rng: Random, *, wider: bool, no_others: bool) -> tuple[str, ...]:
