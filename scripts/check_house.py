@@ -34,7 +34,7 @@ from scripts.long_loops import ROOMS, long_loops
 TOP: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = "jetcluster"
 MAX_FILE_LINES: Final = 600
-BESIDE: Final = ("bench", "chaos", "scripts", "testkit")
+BESIDE: Final = ("bench", "chaos", "scripts", "testkit", "tests")
 """Folders beside the package whose docstrings are read as well."""
 SLACK_LINES: Final = 100
 """Lines by which a room may be below its budget before that has to follow: not every change should touch it."""

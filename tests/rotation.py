@@ -32,7 +32,7 @@ def shares(environ: Mapping[str, str]) -> int:
 
 
 def is_taken(key: str, commit: str, number: int) -> bool:
-    """Whether the commit's share has the test or file `key`."""
+    """True when the commit's share has the test or file `key`."""
     # Not a checksum: those of two commits differ by the same bits for every key.
     return hashlib.sha256(f"{commit} {key}".encode()).digest()[0] % number == 0
 

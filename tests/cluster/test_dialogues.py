@@ -1,4 +1,4 @@
-"""What one client hears of a server, to the byte; the same of nats-server."""
+"""One client hears the same of a server, to the byte, as of nats-server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def heard(reader: asyncio.StreamReader, wanted: bytes, *, ends: bool) -> t
 
 
 async def held(dialogue: Dialogue, host: str, port: int) -> list[tuple[str, object, object]]:
-    """What differs: (name, found, wanted)."""
+    """Differences: (name, found, wanted)."""
     reader, writer = await asyncio.open_connection(host, port)
     await reader.readline()
     over, different = False, []

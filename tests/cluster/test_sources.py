@@ -223,7 +223,7 @@ async def test_a_counter_with_sources(shared: ProcessCluster) -> None:
     async with await shared[0].connect() as client, await shared[2].connect() as other:
 
         async def count(subject: str, increment: int) -> None:
-            """Whatever becomes of the answer while leaders change, it counts once: it has an id."""
+            """It counts once, as it has an id, even if its answer is lost while leaders change."""
             headers = {"Nats-Incr": str(increment), "Nats-Msg-Id": fresh("id")}
             answers: list[dict[str, Any]] = []
 

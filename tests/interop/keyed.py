@@ -70,7 +70,7 @@ class Keyed:
         return (await self.js.stream_info(self.stream)).state.last_seq
 
     async def is_done(self) -> bool:
-        """Whether everything was delivered and acked; False while no server answers."""
+        """True when everything was delivered and acked; False while no server answers."""
         with contextlib.suppress(*TROUBLE, KeyError):
             last, info = await self.last(), await self.answer()
             order_per_key = info["order_per_key"]

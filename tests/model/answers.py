@@ -54,7 +54,7 @@ class Stamp:
         return f"Stamp({self.ns})"
 
     def is_(self, text: object, learned: dict[Stamp, int]) -> bool:
-        """Whether it may be this time; where it was not known, it is `learned`."""
+        """Tells whether it may be this time; where it was not known, it is `learned`."""
         try:
             ns = text if isinstance(text, int) else nanoseconds(str(text))
         except ValueError:

@@ -302,7 +302,7 @@ class Consumer:
         return ""
 
     def _serves(self, wanted: Pull) -> bool:
-        """Whether its priority policy gives a request the next message."""
+        """True when its priority policy gives a request the next message."""
         if self.config.get("priority_policy") == "pinned_client":
             return wanted.id == (self.pin.value if self.pin else "") or (
                 self.pin is not None and self.pin.value is None
@@ -402,7 +402,7 @@ class Consumer:
         self.stream.unneeded(seqs)
 
     def needs(self, message: Message) -> bool:
-        """Whether it is still to be delivered or acked here, which interest retention keeps it for."""
+        """True when it is still to be delivered or acked here, which interest retention keeps it for."""
         return message.seq in self.pending or message in self.ahead()
 
     def gone(self, seqs: list[int]) -> None:

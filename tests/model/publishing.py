@@ -228,7 +228,7 @@ def _check_batch_room(stream: Stream, sent: Sent, staged: list[Sent]) -> None:
 
 
 def _check_subject_room(stream: Stream, sent: Sent, staged: list[Sent]) -> bool:
-    """Whether the subject has as many messages as it may have. Raises Refused."""
+    """True when the subject has as many messages as it may have. Raises Refused."""
     own = sum(one.subject == sent.subject for one in [*stream.messages.values(), *staged])
     full = 0 < stream.config["max_msgs_per_subject"] <= own
     if full and stream.config.get("discard_new_per_subject") and not sent.header("Nats-Rollup"):

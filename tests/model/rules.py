@@ -18,7 +18,7 @@ class Rules:
     empty_lists: bool = True
     """A list without an element is a list; nats-server says null for names of streams."""
     stream_first: bool = True
-    """Whether there is such a stream is looked at before what the request says; a single nats-server does it after."""
+    """The stream is looked for before the request's body is read; a single nats-server does it after."""
     duplicates_first: bool = True
     """A message that is known is a duplicate whatever else it expects; a single nats-server looks at expectations
     first, a clustered one at duplicates."""

@@ -15,7 +15,7 @@ def valid(subject: str, *, wildcards: bool = True) -> bool:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether the pattern takes all that the subject, which may be a pattern itself, takes."""
+    """True when the pattern takes all that the subject, which may be a pattern itself, takes."""
     wanted, tokens = pattern.split("."), subject.split(".")
     for at, token in enumerate(wanted):
         if token == ">":
@@ -26,7 +26,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether some subject matches both."""
+    """True when some subject matches both."""
     ones, others = one.split("."), other.split(".")
     for a, b in zip(ones, others, strict=False):
         if ">" in (a, b):

@@ -26,7 +26,7 @@ BEYOND_SECONDS = 1.0
 
 
 class State(NamedTuple):
-    """How far the tables of rows are, as their folders and the catalog tell."""
+    """Rows that the tables have, as their folders and the catalog tell."""
 
     delta_files: frozenset[str]
     delta_commits: int
@@ -36,7 +36,7 @@ class State(NamedTuple):
 
 
 Moment = Callable[[Lake, State], bool]
-"""Whether the job is at the place where it is to die; the state is that of the tables before it began."""
+"""True when the job is at the place where it is to die; the state is that of the tables before it began."""
 
 
 def state_of(lake: Lake) -> State:

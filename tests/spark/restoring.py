@@ -27,7 +27,7 @@ from tests.spark.streams import stored
 
 KILLS = 2
 MASTERS = {"tasks": "local[2,8]", "executors": "local-cluster[2,1,1024]"}
-"""What is killed -> the session's master, with which they run as processes of their own."""
+"""The process that is killed -> the session's master, with which they run as processes of their own."""
 
 
 def tasks() -> list[int]:

@@ -23,7 +23,7 @@ from tests.spark.streams import until
 
 PACKAGES = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "numpy.libs", "dateutil", "six.py", "tzdata", "pytz")
 OURS = re.compile(r"jetcluster|_?_editable|pyspark_jetstream|.*\.pth$", re.IGNORECASE)
-"""What an installation of jetcluster has in a folder of packages."""
+"""The files that an installation of jetcluster has in a folder of packages."""
 SMALL = [
     "spark.executor.memory=512m", f"spark.executor.extraJavaOptions={JVM_FLAGS}", "spark.driver.host=127.0.0.1",
     "spark.driver.bindAddress=127.0.0.1",

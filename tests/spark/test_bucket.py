@@ -26,7 +26,7 @@ def bucket(connection: Connection, name: str, history: int) -> None:
 
 
 def stored(servers: str, name: str) -> list[tuple[Any, ...]]:
-    """What a client without Spark reads: key, value and operation of each revision."""
+    """A client without Spark reads: key, value and operation of each revision."""
     table = read_bucket(servers, name, history=True).read_all()
     return [
         (row["key"], row["value"] if row["operation"] == "PUT" else None, row["operation"], row["revision"])

@@ -1,4 +1,4 @@
-"""What users see when something is wrong: one sentence, before all that Spark and Python have to say."""
+"""Errors that users see: one sentence, before all that Spark and Python have to say."""
 
 from __future__ import annotations
 

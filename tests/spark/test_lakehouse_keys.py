@@ -60,7 +60,7 @@ class Bucket:
 def test_a_table_has_what_the_bucket_has(
     spark: Any, connection: Connection, servers: str, tmp_path: Path, hit: int
 ) -> None:
-    """Whatever the batches cut, and with a crash before (1) or after a commit."""
+    """Wherever batches are cut, and with a crash before (1) or after a commit."""
     bucket, rng = Bucket(connection, f"LAKEKV{hit}"), random.Random(hit)
     lake = Lake(tmp_path / "lake")
     words = ["--bucket", bucket.name, *lake.words, "--max-per-batch", "40"]

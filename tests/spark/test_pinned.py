@@ -1,4 +1,4 @@
-"""What pages say of Spark's own ways, tried on it: a session without filter pushdown, a start that the stream has not
+"""Sentences of our pages on Spark's ways, tried: a session without filter pushdown, a start that the stream has not
 reached, and events that come late."""
 
 from __future__ import annotations

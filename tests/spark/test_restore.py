@@ -164,7 +164,7 @@ def test_behind_the_fence(spark: Any, connection: Connection, servers: str, arch
 def test_an_interrupted_run_goes_on_in_an_archive_that_was_compacted(
     spark: Any, connection: Connection, servers: str, tmp_path: Path
 ) -> None:
-    """What it numbers are rows: batches become one, and others come behind them."""
+    """It numbers rows: batches become one, and others come behind them."""
     create(connection, "PACKED", allow_atomic=True)
     out, before = tmp_path / "archive", tmp_path / "before"
 

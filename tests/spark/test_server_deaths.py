@@ -97,7 +97,7 @@ def test_a_server_dies_while_jobs_run(
     }
 
     def ends() -> tuple[int, int]:
-        """How far tables and archive are."""
+        """Rows that the tables have, and messages that the archive has."""
         last = [one["txn"]["version"] for one in lake.delta_log() if "txn" in one] if lake.delta.exists() else []
         return max(last, default=0), archives.ends(str(out)) - 1
 

@@ -45,7 +45,7 @@ STRUCK = {
         r"Starting task \d+\.[1-9] in stage [1-9]",
     ),
 }
-"""What dies with a worker -> Spark's word of the executor that has it, and its word of the loss, or of another try."""
+"""The process that dies with a worker -> Spark's word of the executor that has it, and of the loss, or another try."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def keys(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def source(servers: str) -> list[Stored]:
-    """What the stream SUBMITTED has, with gaps."""
+    """The messages of the stream SUBMITTED, with gaps."""
     with Connection(servers.split(",")) as connection:
         create(connection, "SUBMITTED", allow_atomic=True)
         fill(connection, mixed("SUBMITTED", COUNT))

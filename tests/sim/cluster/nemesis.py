@@ -77,7 +77,7 @@ FAULTS: dict[str, Fault] = {
 
 
 WIDER = True
-"""Whether seeds draw the faults of WIDE as well."""
+"""True where seeds draw the faults of WIDE as well."""
 WIDE = frozenset(
     (
         "wipe_even", "break_data", "torn_journal", "scale", "scale_back", "come_back", "left_behind", "sync_changes",

@@ -90,7 +90,7 @@ class PlayedExam(Exam):
     async def check(self) -> None:
         self.number = 0
         self.player: Player | None = None
-        """Of the newest streams; None once they may have gone another way than the model."""
+        """Those of the newest streams; None once they may have gone another way than the model."""
         own = [self._part(name) for name in self.writer.PARTS]
         await self.examine([*own, *self.others()], self.most)
 
@@ -124,7 +124,7 @@ class PlayedExam(Exam):
         return self.history.begin()
 
     async def played(self, player: Player, history: Sequence[Step]) -> bool:
-        """Whether the model could follow it to its end. Raises Violation."""
+        """True when the model could follow it to its end. Raises Violation."""
         before = player.asked
         try:
             await player.play(history)

@@ -62,7 +62,7 @@ class Readers:
         return {jetstream.network.raft.me: machine for machine, jetstream in running if jetstream is not None}
 
     def _reaches(self, one: Replica, machines: dict[str, Machine]) -> bool:
-        """Whether the machine of this replica can connect with its leader, or with a majority of its group."""
+        """True when the machine of this replica can connect with its leader, or with a majority of its group."""
         network, me = self._deployment.network, one.machine
 
         def near(peer: str | None) -> bool:

@@ -1,5 +1,6 @@
-"""What a server holds in memory, against what a start would make of its stores: all of it, by reflection, so that a new
-field is compared as well. A restart reads the stores of a moment, in a few seeds; this is each replica of each seed."""
+"""Compares what a server holds in memory with what a start would make of its stores: all of it, by reflection, so that
+a new field is compared as well. A restart reads the stores of a moment, in a few seeds; this reads those of each
+replica of each seed."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Glass:
 
 
 def server(jetstream: JetStream) -> Iterator[str]:
-    """How the memory of one server differs from its stores. Raises what opening a store raises."""
+    """Differences between the memory of one server and its stores. Raises what opening a store raises."""
     for live in jetstream.replicas.values():
         if not live.rejected:
             yield from (f"{live.assignment.name}: {text}" for text in replica(live))
@@ -50,7 +51,7 @@ def server(jetstream: JetStream) -> Iterator[str]:
 
 
 def replica(live: StreamReplica) -> Iterator[str]:
-    """How the memory of a replica differs from its store. Raises what opening a store raises."""
+    """Differences between the memory of a replica and its store. Raises what opening a store raises."""
     store = live.store
     if store.dirty or store.incomplete:
         return  # the next commit writes the rest
@@ -65,7 +66,7 @@ def replica(live: StreamReplica) -> Iterator[str]:
 
 
 def meta(live: MetaMachine) -> Iterator[str]:
-    """How the meta group's state differs from what its snapshot brings."""
+    """Differences between the meta group's state and what its snapshot brings."""
     again = MetaMachine()
     again.restore(live.snapshot())
     yield from differences(live, again)
@@ -86,7 +87,7 @@ def _deleted(orphans: Orphans) -> list[int]:
 
 
 def differences(live: object, again: object) -> Iterator[str]:
-    """Of all that can be reached from two objects, each with its place."""
+    """All differences that can be reached from two objects, each with its place."""
     yield from _compared(type(live).__name__, live, again, {})
 
 

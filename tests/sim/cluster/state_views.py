@@ -1,5 +1,5 @@
-"""What of an object is state, which a start must find again: all its fields, unless it is named here. Caches show what
-they must be when they are right; of some it is only said what they must not contradict (`faults`)."""
+"""The part of an object that is state, which a start must find again: all its fields, unless it is named here. Caches
+show what they must be when they are right; of some it is only said what they must not contradict (`faults`)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _asked(of: Asked) -> Fields:
 
 
 def _retention(of: ConsumerRetention) -> Fields:
-    """Who takes what, which is found when it is asked for."""
+    """Consumers by what they take, which is found when it is asked for."""
     store, consumers = attrgetter("_store", "_consumers")(of)
     again = ConsumerRetention(store, consumers)
     one = of if attrgetter("_indexed")(of) else again
@@ -146,7 +146,7 @@ VIEWS: dict[type, Callable[[Any], Fields]] = {
 
 
 def faults(value: object) -> Iterator[str]:
-    """What contradicts itself in one object."""
+    """Contradictions within one object."""
     found = FAULTS.get(type(value))
     return found(value) if found is not None else iter(())
 

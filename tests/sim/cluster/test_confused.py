@@ -1,4 +1,4 @@
-"""What no server says ends a link, or is answered with an error, and a server that takes it is noticed."""
+"""Bytes that no server says end a link, or is answered with an error, and a server that takes it is noticed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USELESS = [
 
 
 def _say(deployment: Deployment, said: bytes, *, closes: bool) -> bool:
-    """Whether the link is gone then."""
+    """True when the link is gone then."""
     one, other = deployment.machines["n1"], deployment.machines["n2"]
     control = deployment.client(f"confused-{len(deployment.clients)}")
     link = confused.link_of(one, other)

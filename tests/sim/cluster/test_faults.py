@@ -389,7 +389,7 @@ def test_what_hides_in_a_data_store_spares_all_others_as_long_as_it_is_there(dep
 
 
 def test_no_data_is_damaged_of_a_stream_that_is_about_to_have_one_replica(deployment: Deployment) -> None:
-    """Whatever its group says of its voters."""
+    """It does not hang on what its group says of its voters."""
     churn = Churn(deployment, Random(1))
 
     async def create() -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.sim
 
 @pytest.fixture
 def follower(deployment: Deployment) -> Iterator[Replica]:
-    """Of a stream with a message."""
+    """A follower of a stream with a message."""
     churn = Churn(deployment, Random(1))
 
     async def fill() -> None:

@@ -97,7 +97,7 @@ def read(wish: fresh.Demand, *seqs: int, contents: dict[int, fresh.FinalMessage]
 
 LINEARIZABLE, SESSION, EVENTUAL = fresh.Demand(fresh.LINEARIZABLE), fresh.Demand(fresh.SESSION), fresh.Demand()
 YOUNG = fresh.Demand(max_staleness=5.5)
-"""What was known by 4.5 s is there, up to 4."""
+"""All that was known by 4.5 s is there, up to 4."""
 REFUSED = {"refused": fresh.BEHIND, "applied": 3}
 BOTH = ("f.0", "f.1")
 

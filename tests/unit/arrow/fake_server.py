@@ -63,7 +63,7 @@ class StreamPeer(Peer):
         self.deleted = False
         """STREAM.INFO says that there is no such stream, and nobody answers Direct Gets."""
         self.deposed: NaiveStore | None = None
-        """What a leader of before has, who answers STREAM.INFO to those who want no proof that it leads."""
+        """The messages of a leader of before, which answers STREAM.INFO to those who want no proof that it leads."""
         self._proves = False
         self.unproven = 0
         """Requests for a proof of freshness that are refused, as if no leader could be asked."""

@@ -54,7 +54,7 @@ class Streams:
         self.clock += seconds
 
     def moments(self) -> list[Ends]:
-        """What the streams had together, at every moment so far."""
+        """The messages that the streams had together, at every moment so far."""
         times = sorted(when for grown in self.grown.values() for when in grown if when <= self.clock)
         return [self.at(when) for when in (0.0, *times)]
 

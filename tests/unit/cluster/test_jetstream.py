@@ -213,7 +213,7 @@ async def test_deletion_removes_everything_on_all_replicas_also_one_that_was_dow
 
 @virtual_time
 async def test_a_crash_right_after_a_deletion_brings_back_no_half_stream() -> None:
-    """Whatever part of the deletion had reached the disk: all of the stream, or none of it, and in the end none."""
+    """For each part of the deletion that the disk had: all of the stream is there, or none, and in the end none."""
     for flush in (False, True):
         async with Cluster() as cluster:
             gid = (await cluster.create("S")).gid

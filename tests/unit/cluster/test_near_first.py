@@ -20,7 +20,7 @@ def with_tag(*marked: str) -> dict[str, str]:
 
 
 async def answered_by(node: Node, times: int = 30, get: bytes = GET, subject: bytes = b"s") -> Counter[str]:
-    """Who answers the reads of a client of `node`."""
+    """Servers that answer the reads of a client of `node`."""
     found: Counter[str] = Counter()
     for _ in range(times):
         _, head, _ = await node.request(get, b'{"last_by_subj":"%b","read_info":true}' % subject, 10.0)

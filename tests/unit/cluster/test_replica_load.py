@@ -1,4 +1,4 @@
-"""What a server says of its replicas (cluster/replica_load.py)."""
+"""The load of its replicas, as a server tells it (cluster/replica_load.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the users of the console change is told, and nothing else (console/audit.py)."""
+"""Changes by users of the console are told, and nothing else is (console/audit.py)."""
 
 from __future__ import annotations
 

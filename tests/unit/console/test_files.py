@@ -140,7 +140,7 @@ async def test_its_requests_are_counted_by_one_name(node: Node, http: aiohttp.Cl
 
 
 class Addresses(HTMLParser):
-    """What a page loads, and scripts within it."""
+    """Files that a page loads, and scripts within it."""
 
     def __init__(self) -> None:
         super().__init__()

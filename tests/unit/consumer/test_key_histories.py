@@ -16,7 +16,7 @@ from tests.unit.consumer.test_members import inbox
 
 
 class Judge:
-    """What the log says of deliveries and acks, and whether that is in order."""
+    """Deliveries and acks, as the log has them, and whether they are in order."""
 
     def __init__(self, rig: Rig, limit: int, key: Callable[[bytes], bytes]) -> None:
         self.rig = rig

@@ -1,4 +1,4 @@
-"""Who is out and who waits, against lists per key, and what it costs."""
+"""Messages that are out and that wait, against lists per key, and what it costs."""
 
 from __future__ import annotations
 

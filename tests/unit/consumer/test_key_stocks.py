@@ -1,4 +1,4 @@
-"""What is ready by member, against a plain list."""
+"""Ready messages by member, against a plain list."""
 
 from __future__ import annotations
 

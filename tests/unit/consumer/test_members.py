@@ -1,4 +1,4 @@
-"""Who is a member, while it is there, and which slots it has."""
+"""Members, while they are there, and the slots that they have."""
 
 from __future__ import annotations
 

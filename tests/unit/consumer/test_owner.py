@@ -160,7 +160,7 @@ class Driver:
         assert not {seq for seq in missed if seq not in self.settled}, missed
 
     def requests(self) -> None:
-        """Whatever happened, no request got more than it wanted, or anything after its end; and if its owner lived on,
+        """In no case has a request got more than it wanted, or anything after its end; and if its owner lived on,
         it came to an end."""
         for reply, (batch, expires, crashes) in self.asked.items():
             frames = self.rig.bus.inboxes[reply]

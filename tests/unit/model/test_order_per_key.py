@@ -1,4 +1,4 @@
-"""What a consumer's configuration may say of order per key, and what that goes with."""
+"""Order per key in a consumer's configuration, and what it goes with."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def told(facts: ServerFacts | StreamFacts | ConsumerFacts) -> str:
 
 
 def unhealthy(node: Any, **changed: Any) -> str:
-    """What /healthz says when the replica of S has these attributes."""
+    """The answer of /healthz when the replica of S has these attributes."""
     there = node.jetstream.jetstream.replicas[7]
     before = {name: getattr(there, name) for name in changed}
     for name, value in changed.items():

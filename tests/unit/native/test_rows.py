@@ -41,7 +41,7 @@ FIRST_LINES = [
     b"NATS/1.0\n",
     b"A: b",
 ]
-"""What clients may have published in place of NATS/1.0."""
+"""Headers that clients may have published in place of NATS/1.0."""
 SUBJECTS = [b"a", b"a.b", b"orders.\xff", "orders.é".encode(), b"x" * 300]
 TIMES = [0, 1, -1, -500, 10**9, 1_795_167_385_123_456_789, 951_782_400 * 10**9, 4_107_542_399 * 10**9 + 5, -(10**18)]
 

@@ -120,7 +120,7 @@ async def test_payload_and_connections(tmp_path: Path, case: Memory) -> None:
 
 
 async def test_claims_are_the_system_accounts_to_bring(tmp_path: Path, case: Memory) -> None:
-    """Whoever else publishes to these subjects, with a token that the operator has signed, changes nothing."""
+    """Another user that publishes to these subjects, with a token that the operator has signed, changes nothing."""
     async with running(tmp_path, directory(case, tmp_path, "allow_delete: true")) as node:
         await ask(node, "$SYS.REQ.CLAIMS.UPDATE", case.system.jwt)
         await update(node, case.account)

@@ -1,4 +1,4 @@
-"""Whatever is published to a bucket: the callback of a subscription must not raise, and a leader must go on."""
+"""Garbage that is published to a bucket: the callback of a subscription must not raise, and a leader must go on."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_parts_are_cut_where_the_rows_are() -> None:
 
 
 def rows_in(file: ArchivedFile, part: FilePart) -> int:
-    """Of a file with a row for each sequence."""
+    """Rows of a part of a file that has one for each sequence."""
     return min(file.seqs[1] + 1, part.high) - max(file.seqs[0], part.low)
 
 

@@ -256,7 +256,7 @@ def test_a_table_of_another_kind_of_job_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_table_keeps_its_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What others would have before the table's end would never land."""
+    """Rows that others would have before the table's end would never land."""
     stream = watched(FakeStream(2), monkeypatch)
     begin(stream, tmp_path, "--stream S --subjects b.*,a.>").round(Stop())
     for words in ("--stream S", "--stream S --subjects a.>"):

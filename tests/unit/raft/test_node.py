@@ -116,7 +116,7 @@ def test_what_may_use_the_reserve_gets_in_on_a_full_disk() -> None:
 
 
 def test_a_replica_that_has_left_its_group_does_not_begin_with_a_vote() -> None:
-    """Whatever it hears of founders: it voted once, and has forgotten for whom."""
+    """It votes for nobody, even if it hears of founders: it voted once, and has forgotten for whom."""
     net, leader = led()
     net.propose(leader, b"x", after=0.1)
     net["C"].node.remove_group(1)

@@ -411,7 +411,7 @@ async def test_an_age_is_a_bound_for_slow_clocks_and_for_machines_that_were_susp
 
 @virtual_time
 async def test_an_age_counts_from_the_question() -> None:
-    """What was committed while the answer was on its way may be missing."""
+    """An entry that was committed while the answer was on its way may be missing."""
     reads = await proofs(ManualTime(), [5], [5], seconds=0.4)
     assert age_of(reads) == pytest.approx(1.4 / 0.8)
 

@@ -73,7 +73,7 @@ async def test_others_work_while_gigabytes_are_compared_and_taken(monkeypatch: p
 
 @virtual_time
 async def test_what_comes_is_put_in_its_place_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever order the answers come in."""
+    """The answers come in any order."""
     monkeypatch.setattr(transfer, "RANGE_BYTES", 1)
     monkeypatch.setattr(catchup, "CHUNK_BYTES", 1)
     source, target = Owner(9, *[b"%d" % number for number in range(20)]), Owner()

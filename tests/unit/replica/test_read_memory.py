@@ -18,7 +18,7 @@ from tests.unit.replica.waits_rig import around
 
 
 def test_the_bytes_of_what_waits_are_bounded() -> None:
-    """Of all kinds of reads of a replica together, and of all replicas of a node; one request always has room."""
+    """All kinds of reads of a replica share it, and all replicas of a node; one request always has room."""
     time, log = ManualTime(), []
     node = ReadMemory(250)
     one, other = (around(time, time, memory=ReadMemory(200, node)) for _ in range(2))

@@ -112,7 +112,7 @@ def names(desired: dict[str, Any]) -> list[str]:
 
 
 def desired_of(node: Node, name: str) -> dict[str, Any] | None:
-    """What CONSUMER.INFO shows."""
+    """The consumer as CONSUMER.INFO shows it."""
     replica = node.replica("S")
     found = replica.infos.consumer_cluster(replica.consumers.table.by_name[name], replica.infos.all())
     return (found or {}).get("desired")

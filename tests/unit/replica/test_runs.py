@@ -253,7 +253,7 @@ async def test_who_takes_nothing_keeps_no_place_for_ever() -> None:
 
 @virtual_time
 async def test_a_damaged_replica_hands_on_what_it_has_not_answered() -> None:
-    """Of the run in which that was found, and of the others that were confirmed with it."""
+    """The run in which that was found ends so, and the others that were confirmed with it."""
     held = Held()
     held.damaged = b"r1"
     held.hold([b""] * 5)

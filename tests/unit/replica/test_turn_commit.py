@@ -213,7 +213,7 @@ async def test_replicas_apply_again_when_the_store_was_overloaded_by_others() ->
 
 @virtual_time
 async def test_the_journal_is_synced_before_the_store_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever its sync interval: or a power failure leaves data that no log knows of."""
+    """Its sync interval does not matter: or a power failure leaves data that no log knows of."""
     flushed: list[int] = []
     async with Cluster("A", clustered=False, options=JournalOptions(sync_interval=3600.0)) as cluster:
         await cluster.create("S", 1)

@@ -1,4 +1,4 @@
-"""What waiting reads share, for tests of them alone."""
+"""The parts that waiting reads share, for tests of them alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What names in keys show, and what they hide."""
+"""Names in keys: the parts that they show and that they hide."""
 
 from __future__ import annotations
 

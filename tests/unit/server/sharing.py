@@ -20,7 +20,7 @@ from testkit.server_rig import QUIET, FakeAuthenticator, Peer, ServerRig
 
 
 class ByAccountName(FakeAuthenticator):
-    """Whoever says `user: A` is of account A."""
+    """A client that says `user: A` is of account A."""
 
     def check(self, connect: dict[str, Any], *_: Any, **__: Any) -> AuthResult:
         return AuthResult(connect.get("user", "$G"), "u", None)

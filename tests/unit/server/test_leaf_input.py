@@ -22,7 +22,7 @@ ACK = b"$JS.ACK.S.C.1.2.3.4.5"
 
 
 class Limited(FakeAuthenticator):
-    """Whoever comes may publish to a.> and subscribe to it, but for a.secret; `$OBJ.>` is denied by name, too."""
+    """Any client may publish to a.> and subscribe to it, but for a.secret; `$OBJ.>` is denied by name, too."""
 
     def check(self, *_: Any, **__: Any) -> AuthResult:
         publish = SubjectLists(["a.>", "$JS.hub.API.>"], ["a.secret", "$OBJ.>"])

@@ -139,7 +139,7 @@ def test_system_queue_prefers_this_node(rig: ServerRig) -> None:
 
 
 def asked(rig: ServerRig, peers: list[FakePeer], subject: bytes, times: int = 300) -> list[int]:
-    """How often each peer is asked, of so many times."""
+    """Number of times that each peer is asked, of so many."""
     before = [len(peer.sent) for peer in peers]
     for _ in range(times):
         assert rig.router.publish(subject) == 1

@@ -174,7 +174,7 @@ def test_a_micro_batch_with_a_limit_ends_anywhere() -> None:
 
 
 def test_what_a_catalog_adds_is_left_out() -> None:
-    """What CREATE TABLE t USING jetstream OPTIONS (...) hands over; reading the table hands over nothing."""
+    """Options that CREATE TABLE t USING jetstream OPTIONS (...) hands over; reading the table hands over nothing."""
     added = {"provider": "jetstream", "owner": "root", "option.stream": "ORDERS", "option.servers": "a"}
     assert source_options(BASE | added).streams == ("ORDERS",)
     with pytest.raises(OptionError, match="unknown option 'owner'"):

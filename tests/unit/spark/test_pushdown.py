@@ -1,4 +1,4 @@
-"""What filters of a query narrow (spark/pushdown.py)."""
+"""Filters of a query narrow what is read (spark/pushdown.py)."""
 
 from __future__ import annotations
 

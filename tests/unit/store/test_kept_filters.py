@@ -51,7 +51,7 @@ def test_a_set_of_filters_is_kept_up_to_date() -> None:
 def test_the_last_sequences_of_many_wildcards_are_those_of_one_by_one(
     monkeypatch: pytest.MonkeyPatch, seed: int, most: int
 ) -> None:
-    """Whatever comes and goes after they were looked for."""
+    """It holds for all that comes and goes after they were looked for."""
     monkeypatch.setattr(kept_filters, "MAX_RECENT_SUBJECTS", most)
     rng = random.Random(seed)
     store = filled(rng)

@@ -1,4 +1,4 @@
-"""What of a pair is sealed, and what is not."""
+"""The parts of a pair that are sealed, and those that are not."""
 
 from __future__ import annotations
 

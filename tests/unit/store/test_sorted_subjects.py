@@ -45,7 +45,7 @@ def test_select_finds_what_a_look_at_each_subject_finds(
     asked=FILTERS,
 )
 def test_parts_are_all_of_it_in_order(groups: list[set[bytes]], gone: set[bytes], most: int, asked: bytes) -> None:
-    """Whatever was pruned, and with subjects that came again."""
+    """It holds for all that was pruned, and for subjects that came again."""
     index = SortedSubjects()
     for group in groups:
         for subject in group:

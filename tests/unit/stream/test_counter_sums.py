@@ -1,4 +1,4 @@
-"""Whatever happens between them, a counter comes to what its sources and its own publishers have counted."""
+"""A counter comes to what its sources and its own publishers have counted, in any order."""
 
 from __future__ import annotations
 

@@ -404,7 +404,7 @@ def test_a_command_that_cannot_be_carried_out_ends_the_batch_in_the_log(gap: str
 
 @pytest.mark.parametrize("both", [False, True])
 def test_a_batch_that_ends_with_a_lost_command_counts_what_came_before(both: bool, rig: Rig) -> None:
-    """Whatever becomes of the commands behind that."""
+    """It does not hang on the commands behind that."""
     for seq in (1, 2, 3):
         rig.send(seq, gap="fail", flow=1)
         rig.end_turn()

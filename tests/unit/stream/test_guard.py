@@ -33,7 +33,7 @@ def with_guard(guard: dict[str, Any] | None = None, /, **config: Any) -> dict[st
 
 
 def archived(n: Node, up_to: int) -> None:
-    """What an archive job does once it has all messages up to this one."""
+    """Does what an archive job does once it has all messages up to this one."""
     assert n.extended(commands.CONSUMER_RESET, {"name": GUARD, "seq": up_to + 1}) == up_to + 1
     settle(n)
 

@@ -165,7 +165,7 @@ EXAM_LIES: dict[str, tuple[type[Writer], Lie]] = {
     "nothing is sent on": (StreamWriter, spoils(lambda one: one.config.pop("republish", None))),
     "a sealed stream takes messages": (StreamWriter, spoils(lambda one: one.config.update(sealed=False))),
 }  # fmt: skip
-"""What each exam alone is to find."""
+"""The differences that each exam alone is to find."""
 EXAMS = (AckWriter, DeliverWriter, ReadWriter, StreamWriter)
 
 
@@ -257,7 +257,7 @@ def test_a_batch_makes_no_room_by_what_it_replaces() -> None:
 
 
 def _consumer(server: Server, naked: Sequence[tuple[int, float]]) -> None:
-    """Of three messages, with NAKs of a second: (sequence, when)."""
+    """Deliveries of three messages, with NAKs of a second: (sequence, when)."""
     _made(server)
     config = {"stream_name": "A", "config": {"durable_name": "c", "ack_policy": "explicit"}}
     server.ask("$JS.API.CONSUMER.CREATE.A.c", (), json.dumps(config).encode(), 0.0)

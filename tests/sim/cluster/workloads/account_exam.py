@@ -195,7 +195,7 @@ class AccountExam(Exam):
         await system.close()
 
     async def _may_restart(self, system: Session, names: list[str], wanted: str) -> bool:
-        """Whether these servers say so."""
+        """True when these servers say so."""
         told = await self._all(system, "$SYS.REQ.SERVER.PING.HEALTHZ", {"safe-to-restart": True})
         self.note(f"safe to restart: {told}")
         if wanted == "unavailable":

@@ -25,7 +25,7 @@ class _Read(NamedTuple):
     subject: str
     body: bytes
     key: str = ""
-    """Of the newest message that it asks for; "" where it asks for a sequence."""
+    """Subject of the newest message that it asks for; "" where it asks for a sequence."""
     seq: int = 0
 
 
@@ -40,7 +40,7 @@ class Crowds(Workload):
     async def prepare(self) -> None:
         self.judge = Registers()
         self.texts: dict[int, str] = {}
-        """Of messages that were acknowledged, by sequence."""
+        """Messages that were acknowledged, by sequence."""
         self.written = 0
         rng = self.rng
         admin = await self.session("admin")

@@ -140,7 +140,7 @@ class ForeignCommands(Workload):
                 return
 
     async def _applied(self, machine: Machine, group: Any, some: Sequence[bytes]) -> bool:
-        """Whether they are applied by this leader."""
+        """True when they are applied by this leader."""
         told: list[int] = []
         loop = machine.loop
         if loop is None:

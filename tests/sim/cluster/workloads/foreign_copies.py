@@ -13,7 +13,7 @@ from tests.sim.cluster.pretender import Pretender
 from tests.sim.cluster.workload import Workload, together
 
 NAMES = ("FARA", "FARB", "FARC")
-"""What is pretended: the first has a mirror, the others are sources of one stream; the last gives it a consumer."""
+"""Streams that are pretended: one that has a mirror, and sources of one stream; the last gives it a consumer."""
 GIVEN = {"name": "given", "deliver_subject": "far.given"}
 ONE_SUBJECT = [{"src": "far.*.*.*", "dest": "far.copied"}]
 

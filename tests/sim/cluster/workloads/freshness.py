@@ -32,7 +32,7 @@ WEAKER: dict[str, tuple[Any, str]] = {
 }
 """Weaker wishes than any other, in the body and as a header."""
 DEFAULTS = {"": SESSION, "default": SESSION, "session": SESSION, "weak": EVENTUAL, "strong": LINEARIZABLE}
-"""What a stream's read_consistency gives to those who do not ask."""
+"""The level that a stream's read_consistency gives to those who do not ask."""
 NOT_FOUND, MIN_LAST_SEQ = 10037, 10180
 
 

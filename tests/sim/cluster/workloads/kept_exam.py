@@ -200,7 +200,7 @@ class KeptExam(Exam):
         await self.ask(session, f"STREAM.DELETE.{STREAM}")
 
     async def _consumers(self, session: Session) -> None:
-        """What is pending, keys that wait, and letters whose target comes later."""
+        """Messages that are pending, keys that wait, and letters whose target comes later."""
         await self.create(session, STREAM, subjects=["held.>"], num_replicas=self.rng.choice([1, 3]))
         wait = {"ack_wait": 4 * SECOND}
         await self.create_consumer(session, STREAM, "plain", **wait)

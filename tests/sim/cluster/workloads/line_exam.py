@@ -114,7 +114,7 @@ class LineExam(Exam):
         return line
 
     async def _enters(self, name: str) -> bool:
-        """Whether one more client of the account is let in. It stays then."""
+        """True when one more client of the account is let in. It stays then."""
         line = await self._line(name)
         line.say(connect("few") + PING)
         found = await line.answer(PONG)

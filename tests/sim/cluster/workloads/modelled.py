@@ -37,7 +37,7 @@ def _gone(branches: Branches, request: Request) -> bool:
 
 
 def _may_be_old(step: Step, found: list[Answer], told: list[str]) -> bool:
-    """Whether a server may say so that has not heard of all that was decided: it lacks messages, shows an older
+    """True when a server may say so that has not heard of all that was decided: it lacks messages, shows an older
     configuration, or refuses what an older stream does not permit."""
     if step.subject.startswith(DIRECT):
         return True

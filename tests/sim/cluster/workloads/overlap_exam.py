@@ -130,7 +130,7 @@ class OverlapExam(BatchExam):
         await self.ask(session, f"STREAM.DELETE.{STREAM}")
 
     async def _interest(self, session: Session) -> None:
-        """What no consumer takes any more goes with the consumer that did, or with its last filter."""
+        """A message that no consumer takes any more goes with the consumer that did, or with its last filter."""
         await self.create(
             session, STREAM, subjects=["overlap.>"], num_replicas=self.rng.choice([1, 3]), retention="interest"
         )
@@ -193,7 +193,7 @@ class OverlapExam(BatchExam):
         return (await self.ask(session, f"CONSUMER.INFO.{STREAM}.{name}"))["config"]
 
     async def _queues(self, session: Session) -> None:
-        """Of a work queue each message belongs to one consumer."""
+        """Each message of a work queue belongs to one consumer."""
         size = self.rng.choice([1, 3])
         await self.create(session, STREAM, subjects=["overlap.>"], num_replicas=size, retention="workqueue")
         await self._codes(

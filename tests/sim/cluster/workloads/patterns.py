@@ -38,7 +38,7 @@ class Patterns(Workload):
             await self._put(number)
 
     async def check(self) -> None:
-        """Whatever the clocks say: the stream's own time goes on, and never back."""
+        """The stream's own time goes on, and never back, wrong as clocks may be."""
         before = len(await self.insist("its firings", self._fired))
 
         async def goes_on() -> bool:

@@ -271,7 +271,7 @@ class PermitExam(Exam):
     # ---- what is said exactly, too often and at too great length
 
     async def _pedantic(self, session: Session) -> None:
-        """Who wants nothing corrected is refused where something would be; nobody else is."""
+        """A request that wants nothing corrected is refused where something would be; no other is."""
         await self._filled(session)
         create = f"CONSUMER.CREATE.{STREAM}.exact"
         new = {"name": NEW, "subjects": [f"{NEW}.>"], "num_replicas": 1}

@@ -52,7 +52,7 @@ class QueueCopies(Workload):
         return {"consumer": {"name": "given", "deliver_subject": deliver}}
 
     async def _linked(self, session: Session) -> bool:
-        """What comes to a stream with interest while nobody has any is for nobody."""
+        """A message that comes to a stream with interest while nobody has any is for nobody."""
         infos = [await session.api(f"STREAM.INFO.{name}") for name in QUEUES]
         return all(info["state"]["consumer_count"] == 1 for info in infos)
 

@@ -117,7 +117,7 @@ class RefusalExam(Exam):
         await self._end(session)
 
     async def _updates(self, session: Session) -> None:
-        """What was taken is taken back, where that is permitted."""
+        """A thing that was taken is taken back, where that is permitted."""
         await self._begin(session)
         before = (await self.ask(session, f"STREAM.INFO.{OTHER}"))["config"]
         for field in self.rng.sample(STREAM_FIELDS, MANY):
@@ -147,7 +147,7 @@ class RefusalExam(Exam):
         await self._end(session)
 
     async def answered(self, session: Session, subject: str, body: Any) -> bool:
-        """Whether it was done. Raises Violation where nothing comes, or no reason."""
+        """True when it was done. Raises Violation where nothing comes, or no reason."""
         for _ in range(ATTEMPTS):
             found = await self._first(session, subject, body)
             error = self._error(subject, body, found)

@@ -56,14 +56,14 @@ class ServerExam(Exam):
         return [cluster["leader"], *(one["name"] for one in cluster.get("replicas") or ())]
 
     async def _ends(self, session: Session) -> None:
-        """What was stored is there."""
+        """All that was stored is there."""
         await self.store(session, "placed", "after")
         texts = [msg.payload.decode() for msg in (await self.contents(session, STREAM)).values()]
         self.equal("its messages", texts, ["before", "after"])
         await self.ask(session, f"STREAM.DELETE.{STREAM}")
 
     async def _unknown(self, session: Session) -> None:
-        """Of servers, streams and consumers that are not there, and requests that name none."""
+        """Asks of servers, streams and consumers that are not there, and names none."""
         system = await self._administrator()
         held = await self._placed(session)
         left = [name for name in self.members if name not in held]
@@ -97,7 +97,7 @@ class ServerExam(Exam):
         await self._ends(session)
 
     async def _meta(self, session: Session) -> None:
-        """Who leads all servers: those with JetStream are named, others are not known."""
+        """The view of the meta leader: servers with JetStream are named, others are not known."""
         system = await self._administrator()
         leader = self._meta_leader()
         none = {"placement": {"tags": ["nobody:has"]}}

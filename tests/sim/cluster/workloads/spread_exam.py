@@ -47,7 +47,7 @@ class SpreadExam(Exam):
             await self.ask(session, f"STREAM.DELETE.{name}")
 
     def _meta(self) -> MetaMachine:
-        """Of the server that leads the meta group."""
+        """The machine of the server that leads the meta group."""
         found = [
             one.meta for _, one in jetstreams(self.deployment) if one.meta.leading and one.network.cluster_name == "sim"
         ]

@@ -157,7 +157,7 @@ class TimeExam(Exam):
         self.equal("a pattern that never fires", await self._refused_message(session, "plan.never", never), 10189)
 
     async def _sourced(self, session: Session) -> None:
-        """What it sends is the newest message of another subject; a rollup leaves only the newest one of them."""
+        """The schedule sends the newest message of another subject; a rollup leaves only the newest one of them."""
         await self.create(
             session, "SOURCED", subjects=["sourced.>"], allow_msg_schedules=True, allow_msg_ttl=True,
             allow_rollup_hdrs=True, num_replicas=self.rng.choice([1, 3]),

@@ -52,7 +52,7 @@ class ToldExam(Exam):
         return got
 
     async def _advisories(self, session: Session) -> None:
-        """Of each change one, with who asked for it; of each request its answer."""
+        """One advisory of each change, with who asked for it; of each request its answer."""
         prefix = "$JS.EVENT.ADVISORY"
         actions = "CREATED", "UPDATED", "DELETED", "LEADER_ELECTED"
         of_stream = [f"{prefix}.STREAM.{action}.{STREAM}" for action in actions]
@@ -237,7 +237,7 @@ class ToldExam(Exam):
         return jetstream is None or jetstream.meta.leading or any(one.leading for one in jetstream.replicas.values())
 
     async def _replica(self, session: Session, name: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """What STREAM.INFO says of a server, once it is so."""
+        """Waits until STREAM.INFO says this of a server."""
         found: dict[str, Any] = {}
 
         async def told() -> bool:
@@ -250,7 +250,7 @@ class ToldExam(Exam):
         return found
 
     async def _expectations(self, session: Session) -> None:
-        """Of the last message of other subjects than its own, with wildcards too."""
+        """Expects the last message of other subjects than its own, with wildcards too."""
         config = {"name": STREAM, "subjects": ["told.>"], "num_replicas": self.rng.choice([1, 3])}
         await self.create(session, STREAM, **{key: value for key, value in config.items() if key != "name"})
         for subject in ("told.a.x", "told.b.x", "told.a.y"):

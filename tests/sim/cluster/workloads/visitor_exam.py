@@ -22,7 +22,7 @@ from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.strangers import Stranger
 
 PEER, BOOT, NAME = "00000001", "00000002", "n9"
-"""Who they say that they are."""
+"""The ids and the name that they give."""
 STAYS: Final = 15.0
 """Seconds within which one is sent away."""
 VISITS: Final = 14
@@ -31,7 +31,7 @@ AT_VERSION, AT_FLAGS = 6, 7
 """Places in a greeting."""
 Answer = Callable[[int, bytes], bytes]
 Visit = tuple[str, Machine, list[bytes], Answer]
-"""Who comes, to whom, with what, and what it answers."""
+"""A visitor, the server that it comes to, what it says, and the answer."""
 SIGNATURE: Final = "00" * 64
 
 
@@ -182,7 +182,7 @@ class VisitorExam(Exam):
         return lambda handshake: said
 
     async def _reports(self, session: Session) -> None:
-        """Who says that a server was left out is not believed without the key of one that votes."""
+        """A visitor that says a server was left out is not believed without the key of one that votes."""
         machine = self._target()
         names = [name for name in self.members if self._cluster(name) == self._cluster(machine.name)]
         visits: list[Visit] = []

@@ -21,7 +21,7 @@ ANSWERED: Final = 4.0
 LEASES: Final = 4.0
 """Seconds after which no leader that is alone has a lease."""
 BEHIND, LATE, UNLED, MANY = "503 Min Last Sequence", "503 Not Caught Up", "503 No Leader", "503 Too Many Waiting Reads"
-"""What they are told."""
+"""Their answers."""
 MIN, STALE, STRONG = "Nats-Min-Last-Sequence", "Nats-Max-Staleness", "Nats-Read-Consistency"
 
 
@@ -48,7 +48,7 @@ class WaitExam(Exam):
             await self.store(session, "waited.x", f"waited {at}")
 
     async def _read(self, session: Session, wishes: list[dict[str, str]], subject: str = "waited.x") -> list[str]:
-        """What each read of the subject's newest message gets: its payload, or a status; "" for nothing."""
+        """The answers of reads of the subject's newest message: its payload, or a status; "" for nothing."""
         found = [""] * len(wishes)
         inbox = session.new_inbox()
 
@@ -129,7 +129,7 @@ class WaitExam(Exam):
         self._only("of a stream that goes", await reading, "503", "404", "408")
 
     async def _defaults(self, session: Session) -> None:
-        """Of a stream whose reads are consistent by default, whoever is connected where; who wants less may say so."""
+        """Reads of a stream that are consistent by default, from any server; a client that wants less may say so."""
         level = self.rng.choice(["default", "session", "strong"])
         await self._filled(session, 3, read_consistency=level)
         plain: list[dict[str, str]] = [{}, {"Nats-Read-Info": "true"}, {MIN: "1"}, {STRONG: "linearizable"}, {}]

@@ -27,8 +27,8 @@ class Moves:
         move that is cancelled."""
 
     def begin(self, old: object, new: object) -> None:
-        """Who scales the stream meanwhile moves it from the new placement. A request for the placement that the stream
-        has is no move, and an earlier one may still be under way."""
+        """A client that scales the stream meanwhile moves it from the new placement. A request for the placement that
+        the stream has is no move, and an earlier one may still be under way."""
         self._of_this = [old, new] if self.answered and tags_of(old) != tags_of(new) else []
         self.before += [one for one in (old, new) if one not in self.before]
         self.answered = False

@@ -74,7 +74,7 @@ def test_a_number_that_becomes_a_time_is_refused() -> None:
 
 
 def test_the_fingerprint_is_that_of_the_specification() -> None:
-    """Of this schema as other implementations have it: little-endian, of the canonical form without docs."""
+    """Other implementations have the same of this schema: little-endian, of the canonical form without docs."""
     text = record(("id", "long"), doc="no part of it")
     canonical = b'{"name":"shop.Order","type":"record","fields":[{"name":"id","type":"long"}]}'
     table, empty = [], 0xC15D213AA4D7A795

@@ -1,4 +1,4 @@
-"""What is inferred of values, and how columns grow by it."""
+"""Columns are inferred of values, and grow by them."""
 
 from __future__ import annotations
 

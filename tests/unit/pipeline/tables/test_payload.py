@@ -1,4 +1,4 @@
-"""What the forms of payloads with a schema have in common."""
+"""Rules that all forms of payloads with a schema have in common."""
 
 from __future__ import annotations
 
