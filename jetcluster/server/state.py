@@ -103,9 +103,12 @@ def server_info(state: ServerState) -> dict[str, Any]:
     if state.authenticator.required:
         info["auth_required"] = True
     if options.tls is not None:
-        info["tls_available" if options.allow_non_tls else "tls_required"] = True
+        if not options.allow_non_tls:
+            info["tls_required"] = True
         if options.tls.verify:
             info["tls_verify"] = True
+        if options.allow_non_tls:
+            info["tls_available"] = True
     info["max_payload"] = options.max_payload
     if options.jetstream.enabled:
         info["jetstream"] = True

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from unittest.mock import patch
 
 CLIENT_PORT = 4222
@@ -57,14 +57,28 @@ class AckVersions:
 
 class Security:
     """TLS of all ports and links: "" for none, "after" with INFO in clear before the handshake, as far as there is one,
-    "first" with the handshake before all; clients have to show certificates then."""
+    "first" with the handshake before all; clients have to show certificates then. With "auto" a client may begin with
+    the handshake or wait for INFO, with "either" it may have TLS or none."""
 
     mode = ""
+    _KINDS: Final = {"after": ("after",), "first": ("first",), "auto": ("first", "after"), "either": ("after", "")}
+    MODES = tuple(_KINDS)
 
     @classmethod
     def chosen(cls, mode: str) -> Chosen:
         """All servers have it meanwhile."""
         return patch.object(cls, "mode", mode)
+
+    @classmethod
+    def kind(cls, number: int) -> str:
+        """The kind of the client's connection with this number: "first" and "after" INFO, or "" in clear."""
+        kinds = cls._KINDS.get(cls.mode, ("",))
+        return kinds[number % len(kinds)]
+
+    @classmethod
+    def clients(cls) -> str:
+        """A line for the port of clients alone; "" for none."""
+        return "allow_non_tls: true" if cls.mode == "either" else ""
 
     @classmethod
     def field(cls, ip: str, *, routes: bool = False) -> str:
@@ -73,7 +87,8 @@ class Security:
         if not cls.mode:
             return ""
         path = f"{AUTHORITY}/{ip}"
-        first = ", handshake_first: true, verify: true" if cls.mode == "first" and not routes else ""
+        how = {"first": ", handshake_first: true, verify: true", "auto": ", handshake_first: auto"}
+        first = "" if routes else how.get(cls.mode, "")
         return f', tls {{ cert_file: "{path}.pem", key_file: "{path}.key", ca_file: "{AUTHORITY}/ca.pem"{first} }}'
 
 
@@ -124,6 +139,7 @@ class Server:
         hub = [other for other in others if self.leaf_of and other.cluster == self.leaf_of]
         tls = Security.field(self.ip)
         lines = [f"server_name: {self.name}", f'listen: "{self.ip}:{CLIENT_PORT}"', tls.removeprefix(", ")]
+        lines.append(Security.clients())
         if self.jetstream:
             domain = f", domain: {self.domain}" if self.domain else ""
             sync = f', sync_interval: "{self.sync_interval:g}s"' if self.sync_interval else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
@@ -79,8 +80,10 @@ def decode_headers(raw: bytes) -> tuple[str, dict[str, str]]:
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, kind: str) -> None:
+        """`kind`: of TLS (`Security.kind`)."""
         self.session = session
+        self.kind = kind
         self.transport: Any = None
         self.info: dict[str, Any] = {}
         self.lost = False
@@ -96,8 +99,11 @@ class _Connection(asyncio.Protocol):
             raise NotSecure(f"{self.session.name}: {exc!r}")
 
     def turns_away(self, said: bytes) -> bool:
-        """The server says in clear that it is full, as it does to whomever; what follows INFO may be lost."""
+        """The server says in clear that it is full, as it does to whomever; what follows INFO may be lost. Or it has
+        not waited for a hello that was slow to come."""
         said = self._buffer + said
+        if Security.mode == "auto" and self.kind == "first" and said.startswith(b"INFO "):
+            return True
         rest = said.partition(b"\r\n")[2] if said.startswith(b"INFO ") else said
         return b"-ERR ".startswith(rest[:5]) or b"INFO ".startswith(said)
 
@@ -120,7 +126,7 @@ class _Connection(asyncio.Protocol):
             self._message(parts, body, headed=verb == b"HMSG")
             return True
         self._buffer = rest
-        if Security.mode and verb not in (b"INFO", b"-ERR") and self.transport.get_extra_info("ssl_object") is None:
+        if self.kind and verb not in (b"INFO", b"-ERR") and self.transport.get_extra_info("ssl_object") is None:
             raise NotSecure(f"{self.session.name}: said in clear: {line!r}")
         if verb == b"INFO":
             self.info = json.loads(line[5:])
@@ -165,6 +171,7 @@ class Session:
         self.errors: list[str] = []
         """Lines of -ERR."""
         self.connects = 0
+        self._dialled = 0
         self.info: dict[str, Any] = {}
         self._reconnect = reconnect
         self._user = user
@@ -234,11 +241,14 @@ class Session:
             return {"jwt": token}
         return {"user": self._user, "pass": self._user} if self._user else {}
 
-    async def _secured(self, connection: _Connection, transport: Any, host: str) -> Any:
+    async def _secured(self, connection: _Connection, transport: Any, host: str, port: int) -> Any:
         """The transport after INFO, with the handshake if there was none before. Raises OSError and NotSecure."""
-        if not connection.info.get("tls_required"):
-            raise NotSecure(f"{self.name}: {host} does not say that it requires TLS")
-        if transport.get_extra_info("ssl_object") is None:
+        # Nobody is in clear who comes by WebSocket: INFO says both there.
+        told = (True, True) if port == WEB_PORT else (Security.mode != "either", Security.mode == "either")
+        found = tuple(connection.info.get(key, False) for key in ("tls_required", "tls_available"))
+        if found != told:
+            raise NotSecure(f"{self.name}: {host} says that TLS is (required, available) {found}, not {told}")
+        if connection.kind and transport.get_extra_info("ssl_object") is None:
             transport = await self._loop.start_tls(
                 transport,
                 connection,
@@ -251,18 +261,19 @@ class Session:
 
     async def _open(self, host: str, port: int) -> None:
         self._greeting = self._loop.create_future()
-        connection = _Connection(self)
+        connection = _Connection(self, Security.kind(zlib.crc32(self.name.encode()) + self._dialled))
+        self._dialled += 1
         transport: Any = None
         try:
             protocol = WebSocket(connection, self.name, self.connects) if port == WEB_PORT else connection
-            context = of_client() if port == WEB_PORT or Security.mode == "first" else None
+            context = of_client() if port == WEB_PORT or connection.kind == "first" else None
             name = host if context is not None else None
             transport, _ = await self._loop.create_connection(
                 lambda: protocol, host, port, ssl=context, server_hostname=name, ssl_handshake_timeout=HANDSHAKE
             )
             await self._greeting
             if Security.mode:
-                transport = await self._secured(connection, transport, host)
+                transport = await self._secured(connection, transport, host, port)
             options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "name": self.name,
                        "lang": "sim", "version": "1", "protocol": 1, "echo": True}  # fmt: skip
             options |= self._credentials(connection)

@@ -245,7 +245,10 @@ class ClientConnection(Connection, Sink):
     def first_info(self) -> dict[str, Any]:
         """Returns the first INFO, with a nonce if any configured credential signs one."""
         self.nonce = new_nonce(self.server.rng) if self.server.authenticator.nonce_required else b""
-        return self.info(first=True)
+        info = self.info(first=True)
+        if self.tls_first:  # required of this one, even if others may come in clear
+            info["tls_required"] = True
+        return info
 
     def send_info(self) -> None:
         """Sends a changed INFO if the client may receive one unasked."""

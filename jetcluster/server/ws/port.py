@@ -120,6 +120,7 @@ class WsEntrance(Entrance):
             info["tls_required"] = True
             if self._port.options.tls is not None and self._port.options.tls.verify:
                 info["tls_verify"] = True
+            info["tls_available"] = True
         urls = self._port.connect_urls
         return info | {"connect_urls": urls} if urls else info
 

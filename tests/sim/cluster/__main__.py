@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 from jetcluster import native
-from testkit.sim.layout import Encryption
+from testkit.sim.layout import Encryption, Security
 from tests.sim.cluster import apart, batch, causes, replay
 from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario, each
@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no more are begun after so long")
     parser.add_argument("--cipher", default="", help="stores are encrypted with it (aes, chachapoly, mixed)")
-    parser.add_argument("--tls", default="", choices=("", "after", "first"), help="all ports and links have it")
+    parser.add_argument("--tls", default="", choices=("", *Security.MODES), help="all ports and links have it")
     parser.add_argument("--quiet", action="store_true", help="print the seeds that fail only")
     parser.add_argument("--record", action="store_true", help="add what was run to totals.toml")
     arguments = parser.parse_args()

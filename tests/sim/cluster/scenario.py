@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from testkit.sim.layout import Security
 from testkit.twins.storage.threads import CUTS
 from tests.sim.cluster import nemesis
 from tests.sim.cluster.exam import Exam
@@ -142,7 +143,7 @@ class Scenario:
         scenario = replace(scenario, web=Random(f"web {seed}").random() < 1 / WEB)
         rng = Random(f"tls {seed}")
         if rng.random() < 1 / SECURE:
-            scenario = replace(scenario, tls=rng.choice(["after", "first"]))
+            scenario = replace(scenario, tls=rng.choice(Security.MODES))
         rng = Random(f"later faults {seed}")
         if rng.random() < LATER_FAULTS and not no_others:
             scenario = replace(scenario, rage=scenario.rage.also(rng.choice(nemesis.LATER)))

@@ -36,7 +36,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["after", "first"])
+@pytest.fixture(params=Security.MODES)
 def deployment(request: pytest.FixtureRequest) -> Iterator[Deployment]:
     """Three servers and a leaf, with all ports there are."""
     with Entrance.chosen(web=True), tls_ports.chosen(request.param):
@@ -244,6 +244,6 @@ def _with_room_for_one() -> list[Any]:
 def test_a_server_that_does_not_require_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = started()
     monkeypatch.setattr(Security, "mode", "after")
-    with pytest.raises(Violation, match="requires TLS"):
+    with pytest.raises(Violation, match="available"):
         do(deployment, connected(deployment))
     deployment.close()

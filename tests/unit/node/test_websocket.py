@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ async def test_a_stock_client_publishes_subscribes_and_uses_jetstream(tmp_path: 
     async with node_of(tmp_path, text) as node:
         assert url_of(node).startswith("wss://127.0.0.1:" if tls else "ws://127.0.0.1:")
         client = await nats.connect(url_of(node), tls=context, allow_reconnect=False)
+        said = attrgetter("_server_info")(client)  # the port's own security, as nats-server says it: both or none
+        assert [said.get(key) for key in ("tls_required", "tls_available")] == ([True, True] if tls else [None, None])
         subscription = await client.subscribe("big")
         body = bytes(range(256)) * 3000
         await client.publish("big", body)

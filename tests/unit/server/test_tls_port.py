@@ -86,6 +86,28 @@ async def come(port: int, certificates: Certificates, **more: object) -> tuple[s
     return (NO_TLS if wire.over else IN), wire
 
 
+@pytest.mark.parametrize(
+    ("tls", "top", "first", "said"),
+    [
+        ("", "", False, ["tls_required"]),
+        (VERIFY, "", False, ["tls_required", "tls_verify"]),
+        ("", "allow_non_tls: true", False, ["tls_available"]),
+        (VERIFY, "allow_non_tls: true", False, ["tls_verify", "tls_available"]),
+        ("handshake_first: auto", "allow_non_tls: true", False, ["tls_available"]),
+        ("handshake_first: auto", "allow_non_tls: true", True, ["tls_required", "tls_available"]),
+    ],
+)
+async def test_info_says_whether_tls_is_required(
+    tls: str, top: str, first: bool, said: list[str], certificates: Certificates, tmp_path: Path
+) -> None:
+    (tmp_path / "server.conf").write_text(certificates.config(Case("", tls, top)))
+    async with configured(tmp_path / "server.conf") as (server, _):
+        case = Case("", tls, top, certificate="plain")
+        wire = await Wire.open(server.port, tls=certificates.context(case), first=first)
+        assert sorted(key for key in wire.info if key.startswith("tls_")) == sorted(said)
+        assert all(wire.info[key] is True for key in said)
+
+
 async def test_a_reload_changes_everything_for_those_who_come_next(certificates: Certificates, tmp_path: Path) -> None:
     file = tmp_path / "server.conf"
 

@@ -98,7 +98,8 @@ class LineExam(Exam):
     async def _line(self, name: str) -> Line:
         """A connection to this server, with INFO and the handshake behind it."""
         loop, host, line = asyncio.get_running_loop(), self.deployment.servers[name].ip, Line()
-        first = Security.mode == "first"
+        kind = Security.kind(self.rng.randrange(2))
+        first = kind == "first"
         await loop.create_connection(
             lambda: line, host, CLIENT_PORT,
             ssl=of_client() if first else None, server_hostname=host if first else None,
@@ -108,7 +109,7 @@ class LineExam(Exam):
                 await line.came.wait()
                 line.came.clear()
         line.heard = b""
-        if Security.mode == "after":
+        if kind == "after":
             assert line.transport is not None
             line.transport = await loop.start_tls(line.transport, line, of_client(), server_hostname=host)
         return line
