@@ -171,7 +171,6 @@ class Session:
         self.errors: list[str] = []
         """Lines of -ERR."""
         self.connects = 0
-        self._dialled = 0
         self.info: dict[str, Any] = {}
         self._reconnect = reconnect
         self._user = user
@@ -261,8 +260,8 @@ class Session:
 
     async def _open(self, host: str, port: int) -> None:
         self._greeting = self._loop.create_future()
-        connection = _Connection(self, Security.kind(zlib.crc32(self.name.encode()) + self._dialled))
-        self._dialled += 1
+        # Another kind with each connection, and the same until there is one.
+        connection = _Connection(self, Security.kind(zlib.crc32(self.name.encode()) + self.connects))
         transport: Any = None
         try:
             protocol = WebSocket(connection, self.name, self.connects) if port == WEB_PORT else connection

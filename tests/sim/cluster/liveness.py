@@ -1,7 +1,8 @@
 """Liveness: within a bounded time after the last fault all is led, current, whole and equal.
 
-Nobody helps but whoever starts a server that has ended, as a supervisor does, or moves a store away that holds nothing
-of the meta group any more, as the server asks.
+Nobody helps but whoever starts a server that has ended, as a supervisor does, or moves a store away: one that holds
+nothing of the meta group any more, as the server asks, or that of a server which knows none of those that are there, as
+the documentation does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from jetcluster.monitor.healthz import healthz
 from jetcluster.raft.api import META_GROUP, Role
 from jetcluster.stream.rules import RESTORING
 from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.machine import Machine
 from tests.sim.cluster.invariants import Replica, jetstream_of, replicas
 
 SETTLES = 60.0
@@ -45,8 +47,11 @@ async def supervise(deployment: Deployment) -> None:
     while True:
         await asyncio.sleep(SUPERVISED)
         for name, machine in deployment.machines.items():
+            lost = name in deployment.victims and _knows_nobody(deployment, machine)
+            if lost:
+                machine.kill()
             if not machine.runs and name not in deployment.off:
-                if name in deployment.victims and WANTS_TO_BE_EMPTY in machine.last_words:
+                if lost or (name in deployment.victims and WANTS_TO_BE_EMPTY in machine.last_words):
                     # Of its journal nothing was left that tells what it had promised: the docs ask an administrator to
                     # move the store away (docs/membership/servers.md). Only a machine that was damaged may ask for it.
                     deployment.trace.add("nemesis", f"the store of {name} is moved away")
@@ -56,6 +61,16 @@ async def supervise(deployment: Deployment) -> None:
                     raise Violation(f"{name} ends again and again: {machine.last_words}")
                 deployment.trace.add("nemesis", f"{name} has ended and is started")
                 machine.start()
+
+
+def _knows_nobody(deployment: Deployment, machine: Machine) -> bool:
+    """True for one whose log was damaged, if all of the members that are left in it have been replaced since: it hears
+    nobody (docs/membership/servers.md)."""
+    metas = [one for one in replicas(deployment) if one.stream is None and not one.machine.paused]
+    known = {peer for one in metas if one.machine is machine for peer in one.group.log.config.members}
+    waits = any(one.machine is machine and (one.group.log.damaged or one.group.log.fetching) for one in metas)
+    ends = any(other.lost_peers for other in deployment.machines.values())
+    return waits and ends and not known & {one.group.me for one in metas if one.machine is not machine}
 
 
 def ailing(deployment: Deployment) -> Iterator[str]:

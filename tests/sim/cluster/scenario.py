@@ -144,6 +144,7 @@ class Scenario:
         rng = Random(f"tls {seed}")
         if rng.random() < 1 / SECURE:
             scenario = replace(scenario, tls=rng.choice(Security.MODES))
+            scenario = replace(scenario, web=scenario.web or rng.random() < 1 / WEB)  # or both were in one of 64
         rng = Random(f"later faults {seed}")
         if rng.random() < LATER_FAULTS and not no_others:
             scenario = replace(scenario, rage=scenario.rage.also(rng.choice(nemesis.LATER)))

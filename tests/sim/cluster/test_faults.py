@@ -289,6 +289,27 @@ def test_only_the_damaged_server_gets_an_empty_store(deployment: Deployment, dam
     assert machine.ready is damaged
 
 
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_damaged_server_that_knows_nobody_any_more_gets_an_empty_store(deployment: Deployment, damaged: bool) -> None:
+    """The others have lost theirs before, one after the other, and came back as new nodes."""
+    for name in ("n2", "n3"):
+        deployment.machines[name].lose_power()
+        deployment.machines[name].new_disk()
+        deployment.machines[name].start()
+        deployment.run(15.0)
+    machine = deployment.machines["n1"]
+    deployment.victims["n1" if damaged else "n2"] = None
+    machine.lose_power()
+    for path, file in list(machine.disk.tree("/data/jetstream/journal")):
+        if file.sectors and path.endswith(".wal"):
+            machine.disk.rot(path, 4096, 1 << 20)
+    machine.start()
+    deployment.spawn(deployment.client("supervisor"), liveness.supervise(deployment), "the supervisor")
+    deployment.run(25.0)
+    assert len(machine.lost_peers) == damaged
+    assert ([*liveness.wanting(deployment)] == []) is damaged
+
+
 def free(deployment: Deployment, *, even: bool = False) -> set[str]:
     """Machines that may lose what they have."""
     found = [expendable(deployment, Random(seed), even=even) for seed in range(30)]

@@ -45,11 +45,11 @@ class Deletes(Writers):
         """Removed for sure."""
         self.doubtful: set[int] = set()
         """Named by a removal whose answer never came."""
-        self.replicas = self.rng.choice([1, 3, 3])
+        size = self.rng.choice([1, 3, 3])
         self.purged: dict[str, int] = {}
         """By subject, the sequence below which a purge may have removed what was not known to be stored yet."""
         admin = await self.session("admin")
-        await self.create(admin, STREAM, subjects=["delete.*"], num_replicas=self.replicas)
+        await self.create(admin, STREAM, subjects=["delete.*"], num_replicas=size)
 
     async def work(self) -> None:
         await together(self._write(), self._remove(), self._read())
@@ -134,7 +134,7 @@ class Deletes(Writers):
             )
             await asyncio.gather(*(self._store(session, f"beside {number}") for number in range(3 * (len(some) - 1))))
             acks += await storing
-        away = await self._one_leaves()
+        away = await self._one_leaves(session)
         for ack in acks:
             await self.insist("an erasure", lambda seq=ack["seq"]: self._delete(session, seq))
         if away is not None:
@@ -146,9 +146,10 @@ class Deletes(Writers):
             await asyncio.sleep(LOOK)
         await session.close()
 
-    async def _one_leaves(self) -> Machine | None:
+    async def _one_leaves(self, session: Session) -> Machine | None:
         """Where the others are a majority a server may be away while messages are erased."""
-        if self.replicas < 3 or self.rng.random() < 0.3:
+        cluster = (await self.insist("its replicas", lambda: session.api(f"STREAM.INFO.{STREAM}")))["cluster"]
+        if len(cluster.get("replicas") or ()) < 2 or self.rng.random() < 0.3:  # a fault may have scaled it
             return None
         await asyncio.sleep(self.rng.uniform(0.0, FLUSHED))
         machine = self.deployment.machines[self.rng.choice(self.members)]
