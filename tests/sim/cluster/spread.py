@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from jetcluster.mesh.core import MeshCore
+from jetcluster.mesh.interest import MeshInterest
 from jetcluster.monitor.view import mesh_of
 from testkit.sim.deployment import Deployment
 from tests.sim.cluster.reckoning import MAX_TOKENS, heard_by
@@ -26,17 +27,30 @@ class Spread:
     def __init__(self, deployment: Deployment) -> None:
         self.looked = 0
         self._deployment = deployment
+        self._waiting: list[tuple[MeshCore, set[Interest]]] = []
+        """Those who wait, with what they have told and not changed since."""
 
     def told(self, mesh: MeshCore) -> tuple[set[Interest], list[Any]]:
         """Returns what the server has told, and the links over which it has."""
         machine = self._machine(mesh)
-        return (set() if machine is None else _interests(machine)), list(mesh.links.values())
+        found = set() if machine is None else _interests(machine)
+        self._waiting.append((mesh, found))
+        return found, list(mesh.links.values())
+
+    def changes(self, mesh: MeshCore, account: str, subject: bytes, queue: bytes | None) -> None:
+        """Told again, or withdrawn, an interest is on its way: those who wait no longer wait for that."""
+        for other, told in self._waiting:
+            if other is mesh:
+                told -= {one for one in told if one[:3] == (account, subject, queue)}
+
+    def ends(self, told: set[Interest]) -> None:
+        """The wait is over, whatever has come of it."""
+        self._waiting = [one for one in self._waiting if one[1] is not told]
 
     def goes_on(self, mesh: MeshCore, told: set[Interest], links: list[Any]) -> None:
         machine = self._machine(mesh)
         if machine is None:
             return
-        told = told & _interests(machine)  # what has changed since is on its way
         for other in self._deployment.machines.values():
             node = other.node if other.ready and other is not machine else None
             theirs = None if node is None else mesh_of(node)
@@ -72,8 +86,20 @@ def watched(deployment: Deployment) -> Iterator[Spread]:
 
     async def sync_interest(self: MeshCore, timeout: float = 5.0) -> None:
         told, links = spread.told(self)
-        await usual(self, timeout)
+        try:
+            await usual(self, timeout)
+        finally:
+            spread.ends(told)
         spread.goes_on(self, told, links)
 
-    with patch.object(MeshCore, "sync_interest", sync_interest):
+    changed: Callable[..., None] = MeshInterest.interest_changed
+
+    def interest_changed(self: MeshInterest, account: str, subject: bytes, queue: bytes | None, count: int) -> None:
+        spread.changes(vars(self)["_mesh"], account, subject, queue)
+        changed(self, account, subject, queue, count)
+
+    with (
+        patch.object(MeshCore, "sync_interest", sync_interest),
+        patch.object(MeshInterest, "interest_changed", interest_changed),
+    ):
         yield spread

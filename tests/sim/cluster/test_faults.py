@@ -300,9 +300,11 @@ def test_a_damaged_server_that_knows_nobody_any_more_gets_an_empty_store(deploym
     machine = deployment.machines["n1"]
     deployment.victims["n1" if damaged else "n2"] = None
     machine.lose_power()
-    for path, file in list(machine.disk.tree("/data/jetstream/journal")):
+    for path, file in list(machine.disk.tree("/data/jetstream")):
         if file.sectors and path.endswith(".wal"):
-            machine.disk.rot(path, 4096, 1 << 20)
+            machine.disk.cut(path, 1000)
+        elif "MANIFEST" in path:
+            machine.disk.rot(path, 64, 8)
     machine.start()
     deployment.spawn(deployment.client("supervisor"), liveness.supervise(deployment), "the supervisor")
     deployment.run(25.0)

@@ -32,3 +32,24 @@ def test_who_goes_on_too_early_is_noticed(deployment: Deployment) -> None:
         spread.goes_on(mesh, *spread.told(mesh))
     assert "n1 goes on, and n2 has not heard of" in deployment.failures[0]
     deployment.failures.clear()
+
+
+def test_what_is_withdrawn_meanwhile_may_be_told_again_later(deployment: Deployment) -> None:
+    with watched(deployment) as spread:
+        machine = deployment.machines["n1"]
+        machine.kill()
+        machine.start()  # one that tells while it is watched
+        deployment.run(5.0)
+        node = machine.node
+        mesh = None if node is None else mesh_of(node)
+        assert node is not None and mesh is not None
+        account = next(iter(node.server.accounts))
+        first = account.subscribe(b"in.and.out", lambda *message: None)
+        deployment.run(1.0)
+        told, links = spread.told(mesh)
+        account.unsubscribe(first)
+        deployment.run(0.5)
+        account.subscribe(b"in.and.out", lambda *message: None)
+        spread.ends(told)
+        spread.goes_on(mesh, told, links)
+    assert deployment.failures == []
