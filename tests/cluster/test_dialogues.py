@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from testkit.harness import ProcessCluster
-from tests.sim.cluster.dialogues import ACCOUNTS, DIALOGUES, Dialogue, answers
+from tests.sim.cluster.dialogues import ACCOUNTS, DIALOGUES, RIGHTS, Dialogue, answers
 
 pytestmark = pytest.mark.cluster
 
@@ -53,6 +53,6 @@ async def held(dialogue: Dialogue, host: str, port: int) -> list[tuple[str, obje
 async def test_each_dialogue_is_as_it_is_to_be(server: str) -> None:
     different = []
     async with ProcessCluster(1, server, config=CONFIG) as nodes:
-        for one in DIALOGUES:
+        for one in (*DIALOGUES, *RIGHTS):
             different += await held(one, "127.0.0.1", nodes[0].port)
     assert different == []

@@ -101,6 +101,8 @@ _BOOLEANS = frozenset({
     "stream_leader_only", "raft", "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only",
     "leaf-remotes-connected", "safe-to-restart", "details", "include_unused", "all", "cluster", "lag",
 })  # fmt: skip
+_TEXTS = frozenset({("HEALTHZ", "consumer")})
+"""Options that are a text for this kind, and of another type for others."""
 _GO: Mapping[type, str] = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
 _STATES: Mapping[int, str] = {0: "open", 1: "closed", 2: "all"}
 
@@ -119,6 +121,8 @@ def query(kind: str, options: Mapping[str, Any]) -> Query:
 def _text(kind: str, name: str, value: Any) -> str:
     lists = (kind, name) in _LISTS
     wanted: type = list if lists else int if name in _INTEGERS else bool if name in _BOOLEANS else str
+    if (kind, name) in _TEXTS:
+        wanted = str
     given = type(value)
     if given is not wanted or (lists and not all(isinstance(item, str) for item in value)):
         raise QueryError(f"json: cannot unmarshal {_GO[given]} into field {name} of type {_GO[wanted]}")

@@ -8,7 +8,24 @@ import re
 from typing import Any, Final, NamedTuple
 
 ACCOUNTS: Final = """
-  LINES { users: [ {user: lines, password: lines} ] }
+  LINES { users: [
+    {user: lines, password: lines}
+    {user: only, password: only, permissions: {
+      publish: ["p.ok", "p.*.x", "_INBOX.>"], subscribe: ["s.ok", "s.w.*", "_INBOX.>"] } }
+    {user: but, password: but, permissions: {
+      publish: { deny: ["p.no", "p.n.>"] }, subscribe: { deny: ["s.no", "s.n.*"] } } }
+    {user: both, password: both, permissions: {
+      publish: { allow: "p.>", deny: "p.no" }, subscribe: { allow: "s.>", deny: ["s.no"] } } }
+    {user: queues, password: queues, permissions: {
+      subscribe: { allow: ["q.one g", "q.two *.dev", "q.any"], deny: ["q.any no"] } } }
+    {user: twice, password: twice, permissions: {
+      publish: ["r.>", "p.ok"], subscribe: ["r.>"], allow_responses: { max: 2, expires: "1s" } } }
+    {user: always, password: always, permissions: {
+      publish: ["r.>"], subscribe: ["r.>"], allow_responses: { max: -1, expires: "1m" } } }
+    {user: web, password: web, allowed_connection_types: ["WEBSOCKET"]}
+    {user: both_ways, password: both_ways, allowed_connection_types: ["STANDARD", "WEBSOCKET"]}
+    {user: leaf, password: leaf, allowed_connection_types: ["LEAFNODE"]}
+  ] }
   FEW { users: [ {user: few, password: few} ], limits { max_connections: 2, max_subscriptions: 3 } }
 """
 """More lines of `accounts`."""
@@ -156,3 +173,71 @@ DIALOGUES: Final = (
         user="few",
     ),
 )  # fmt: skip
+
+
+def refused(what: str, subject: str, queue: str = "") -> bytes:
+    """The error of a permission."""
+    named = f' using queue "{queue}"' if queue else ""
+    return f"-ERR 'Permissions Violation for {what} \"{subject}\"{named}'\r\n".encode()
+
+
+def _publishes(user: str, *cases: tuple[str, bool]) -> Dialogue:
+    """Subjects, and whether the user may publish on them."""
+    said = b"".join(publish(subject) for subject, _ in cases)
+    heard = b"".join(refused("Publish to", subject) for subject, may in cases if not may)
+    return _one(f"what {user} may publish", said + PING, heard + PONG, user=user)
+
+
+def _subscribes(user: str, *cases: tuple[str, bool]) -> Dialogue:
+    """Subjects, some with a queue, and whether the user may subscribe to them."""
+    said = b"".join(b"SUB %s %d\r\n" % (subject.encode(), sid) for sid, (subject, _) in enumerate(cases, 1))
+    heard = b"".join(refused("Subscription to", *subject.split()) for subject, may in cases if not may)
+    return _one(f"what {user} may subscribe to", said + PING, heard + PONG, user=user)
+
+
+def _answers(user: str, count: int, most: int) -> Dialogue:
+    """A request to itself, whose reply it may not publish to otherwise; of so many answers it may `most`."""
+    ask = publish("r.ask", reply="private")
+    errors = refused("Publish to", "private") * (count - most)
+    return Dialogue(
+        f"{count} answers of {user}",
+        (
+            (connect(user) + publish("private") + PING, refused("Publish to", "private") + PONG),
+            (b"SUB r.ask 1\r\n" + ask + PING, message("r.ask", 1, reply="private") + PONG),
+            (publish("private") * count + publish("other") + PING, errors + refused("Publish to", "other") + PONG),
+        ),
+    )
+
+
+_REFUSED: Final = b"-ERR 'Authorization Violation'\r\n"
+RIGHTS: Final = (
+    _publishes("only", ("p.ok", True), ("p.a.x", True), ("p.a.b.x", False), ("p", False), ("p.ok.x", True),
+               ("q", False), ("P.ok", False), ("p.a.xx", False)),
+    _publishes("but", ("p.no", False), ("p.n.x", False), ("p.n.x.y", False), ("p.n", True), ("p.no.x", True),
+               ("anything", True)),
+    _publishes("both", ("p.yes", True), ("p.no", False), ("p.no.x", True), ("p", False), ("q.x", False)),
+    _publishes("twice", ("p.ok", True), ("r.a.b", True), ("private", False), ("r", False)),
+    _subscribes("only", ("s.ok", True), ("s.w.x", True), ("s.w.x.y", False), ("s.w", False), ("s.*", False),
+                (">", False), ("s.w.*", True), ("s.ok g", True), ("s.no g", False)),
+    _subscribes("but", ("s.no", False), ("s.yes", True), ("s.*", True), ("s.n.x", False), ("s.n.x.y", True),
+                ("s.no g", False), (">", True)),
+    _subscribes("both", ("s.yes", True), ("s.no", False), ("s.a.b", True), ("t", False), ("s", False)),
+    _subscribes("queues", ("q.one g", True), ("q.one h", False), ("q.two a.dev", True), ("q.two dev", False),
+                ("q.any", True), ("q.any yes", True), ("q.any no", False)),
+    _one("what is denied is not delivered to a wider subscription",
+         b"SUB s.* 1\r\n" + publish("s.no") + publish("s.yes") + PING, message("s.yes", 1) + PONG, user="but"),
+    _one("a denied publish is not delivered", b"SUB > 1\r\n" + publish("p.no") + publish("p.yes") + PING,
+         refused("Publish to", "p.no") + message("p.yes", 1) + PONG, user="but"),
+    _one("who may only come by WebSocket", PING, _REFUSED, ends=True, user="web"),
+    _one("who may only come as a leaf", PING, _REFUSED, ends=True, user="leaf"),
+    _one("who may come in both ways", PING, PONG, user="both_ways"),
+    _one("nobody that is known", PING, _REFUSED, ends=True, user="nobody"),
+    _answers("twice", 1, 1),
+    _answers("twice", 2, 2),
+    _answers("twice", 4, 2),
+    _answers("always", 9, 9),
+    _one("a permission's error of a verbose client", publish("p.no") + b"SUB s.no 1\r\n" + PING,
+         b"+OK\r\n" + refused("Publish to", "p.no") + refused("Subscription to", "s.no") + PONG,
+         user="but", verbose=True),
+)  # fmt: skip
+"""Dialogues of users that may not do everything."""

@@ -106,6 +106,17 @@ ALWAYS = (
         ("reckoning.wrong",),
     ),
     Promise(
+        "what a server tells an operator of its health, connections, accounts, links, streams and traffic is so, at "
+        "every moment, on each page",
+        "all",
+        ("Pages",),
+    ),
+    Promise(
+        "timers, holds, queues and caches of connections, links and subscriptions fit what there is, at every moment",
+        "all",
+        ("upkeep",),
+    ),
+    Promise(
         "one leader per term, no commit goes back, hashes agree at each index, and every queue stays within its bound",
         "all",
         ("Invariants",),

@@ -24,6 +24,7 @@ from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.flushes import Flushes
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.moves import Moves
+from tests.sim.cluster.pages import Pages
 from tests.sim.cluster.pulse import Pulse
 from tests.sim.cluster.readers import Readers
 from tests.sim.cluster.scenario import Scenario
@@ -184,19 +185,19 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
     pulse = Pulse(deployment, Random(rng.getrandbits(64))) if scenario.pulse else None
     running += [pulse] if pulse is not None else []
-    availability = Availability(deployment)
+    availability, pages = Availability(deployment), Pages(deployment)
     try:
         for workload in running:
             deployment.run_until_done(
                 deployment.spawn(workload.loop, workload.prepare(), f"{workload.name} begins"), START
             )
         for judge in (
-            Invariants(deployment), Flushes(deployment), Valves(deployment), availability, Readers(deployment)
+            Invariants(deployment), Flushes(deployment), Valves(deployment), availability, Readers(deployment), pages
         ):  # fmt: skip
             judge.begin()
         control = deployment.client("nemesis")
         _strike(deployment, scenario, rng, running, control)
-        _settle(deployment, scenario, rng, running, control)
+        _settle(deployment, scenario, rng, running, control, pages)
     finally:
         result.gap = max(availability.longest, 0.0 if pulse is None else pulse.longest)
         for workload in running:
@@ -241,7 +242,14 @@ def _strike(deployment: Deployment, scenario: Scenario, rng: Random, running: li
     deployment.run_until_done(settling, liveness.SETTLES + 1.0)
 
 
-def _settle(deployment: Deployment, scenario: Scenario, rng: Random, running: list[Workload], control: SimLoop) -> None:
+def _settle(
+    deployment: Deployment,
+    scenario: Scenario,
+    rng: Random,
+    running: list[Workload],
+    control: SimLoop,
+    pages: Pages,
+) -> None:
     """Looks at everything once all is calm, before the workloads and exams check what they know and after it; in some
     runs once more after all servers have started again."""
     alike = replicas.settle(deployment, quiet=replicas.SHORT)
@@ -252,6 +260,7 @@ def _settle(deployment: Deployment, scenario: Scenario, rng: Random, running: li
         )
     alike = replicas.settle(deployment)
     deployment.run_until_done(deployment.spawn(control, alike, "replicas stay alike"), 2 * replicas.SETTLE)
+    pages.look_at_all()
     gone = leftovers.settle(deployment)
     deployment.run_until_done(deployment.spawn(control, gone, "nothing is left of what is gone"), 2 * leftovers.GOES)
     if scenario.again:

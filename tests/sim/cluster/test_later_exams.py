@@ -10,6 +10,8 @@ import pytest
 
 from jetcluster.api import dispatch, restore, restore_tar, streams
 from jetcluster.api.request import Request
+from jetcluster.auth.authenticator import Authenticator
+from jetcluster.auth.permissions import UserPermissions
 from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.restore_watch import RestoreWatch
 from jetcluster.consumer import info
@@ -26,6 +28,12 @@ from jetcluster.meta.machine import MetaMachine
 from jetcluster.mirror import upstream
 from jetcluster.model import advisory
 from jetcluster.model.transforms import SubjectTransform
+from jetcluster.monitor import healthz
+from jetcluster.monitor.source import Health
+from jetcluster.monitor.system import answers
+from jetcluster.monitor.system.answers import SystemAnswers
+from jetcluster.monitor.system.events import SystemEvents
+from jetcluster.monitor.system.subscriber_counts import SubscriberCounts, _Count
 from jetcluster.protocol import writer
 from jetcluster.raft.core.election import HandOver
 from jetcluster.raft.core.group import Group
@@ -34,6 +42,7 @@ from jetcluster.replica.reads.membership import Membership
 from jetcluster.server.accounts import service_imports
 from jetcluster.server.client.client import Client
 from jetcluster.server.client.clients import Clients
+from jetcluster.server.permissions import ConnectionPermissions
 from jetcluster.stream.apply import counters, restoring, schedules
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.fast_rows import FastRow
@@ -95,9 +104,10 @@ PARTS = {
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
     ),
-    "exam-lines": ("_dialogues", "_places", "_last_words"),
+    "exam-lines": ("_dialogues", "_rights", "_places", "_last_words"),
+    "exam-views": ("_events", "_subscribers", "_questions", "_filters", "_leaves"),
     "exam-reloads": (
-        "_users", "_permissions", "_mappings", "_limits", "_sizes", "_tags", "_refused", "_accounts"
+        "_users", "_permissions", "_mappings", "_limits", "_sizes", "_tags", "_refused", "_accounts", "_connections"
     ),
 }  # fmt: skip
 
@@ -380,3 +390,58 @@ def test_last_words_that_nobody_hears_are_noticed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Client, "take_turn", _nothing)
     monkeypatch.setattr(line_exam, "LAST_WORDS", (line_exam.FLOOD,))
     assert "exam-lines, last_words: " in examined(monkeypatch, "exam-lines", "_last_words").failure
+
+
+def test_a_user_who_comes_by_a_port_that_is_not_his_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Authenticator, "_admit", staticmethod(lambda user, connection_type: user.result))
+    assert "exam-lines, rights: " in examined(monkeypatch, "exam-lines", "_rights").failure
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "answer"),
+    [
+        (UserPermissions, "can_publish", True), (ConnectionPermissions, "_use_reply", True),
+        (ConnectionPermissions, "can_subscribe", True), (ConnectionPermissions, "_is_deliverable", True),
+    ],
+)  # fmt: skip
+def test_a_right_that_nobody_has_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, target: type, name: str, answer: bool
+) -> None:
+    monkeypatch.setattr(target, name, lambda *arguments: answer)
+    assert "exam-lines, rights: " in examined(monkeypatch, "exam-lines", "_rights").failure
+
+
+def test_clients_that_stay_beyond_a_new_limit_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Clients, "shed_of", _nothing)
+    assert "exam-reloads, connections: who stays" in examined(monkeypatch, "exam-reloads", "_connections").failure
+
+
+def _well(text: str, *, details: bool) -> Health:
+    return Health(200, {"status": "ok"})
+
+
+@pytest.mark.parametrize(
+    ("part", "target", "name", "wrong", "said"),
+    [
+        ("_events", SystemEvents, "disconnected", _nothing, "connections: who is left"),
+        ("_events", SystemEvents, "connected", _nothing, "servers that tell of nobody"),
+        ("_leaves", SystemEvents, "_about_server", _nothing, "who is said to have ended"),
+        ("_subscribers", SubscriberCounts, "count", lambda *arguments: 0, "subscribers of"),
+        ("_questions", SystemAnswers, "_kick", _nothing, "the end of who is kicked"),
+        ("_questions", SystemAnswers, "_lame_duck", _nothing, "is not told to leave"),
+        ("_filters", answers, "is_for", lambda node, options: True, "who answers"),
+        ("_filters", healthz, "_bad_question", _well, "the health of"),
+    ],
+)  # fmt: skip
+def test_what_the_system_account_is_not_told_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, part: str, target: Any, name: str, wrong: Any, said: str
+) -> None:
+    monkeypatch.setattr(target, name, wrong)
+    failure = examined(monkeypatch, "exam-views", part).failure
+    assert failure.startswith(f"exam-views, {part[1:]}: "), failure
+    assert said in failure
+
+
+def test_a_question_for_subscribers_that_stays_open_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Count, "end", _nothing)
+    assert examined(monkeypatch, "exam-views", "_subscribers").failure

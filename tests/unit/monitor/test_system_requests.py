@@ -120,6 +120,17 @@ async def test_senseless_requests_are_refused(system: Asker, server: Server) -> 
     assert server.account("$SYS").ask(b"$SYS.REQ.SERVER.PING.NOPEZ", b"", b"inbox") == 0
 
 
+async def test_the_health_of_a_consumer(system: Asker) -> None:
+    """Its name is a text, and `consumer` of JSZ is none."""
+    ping = "$SYS.REQ.SERVER.PING"
+    asked = await system.ask(f"{ping}.HEALTHZ", account="$G", stream="S", consumer="C")
+    assert asked["data"]["status_code"] in (200, 404), asked
+    refused = await system.ask(f"{ping}.HEALTHZ", consumer="C")
+    assert refused["data"]["error"] == '"stream" must not be empty when checking consumer health'
+    for kind, value in (("HEALTHZ", True), ("JSZ", "C")):
+        assert (await system.ask(f"{ping}.{kind}", consumer=value))["error"]["code"] == 400
+
+
 async def test_only_the_meta_leader_answers_leader_only(server: Server) -> None:
     clock = SystemClock()
     node = fake_node.node(server, clock, fake_node.engine(clock, leader="BBBBBBBB"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -10,7 +11,20 @@ from testkit.sim.deployment import Deployment
 from testkit.sim.layout import CLIENT_PORT, Security
 from testkit.sim.plain_tls import of_client
 from testkit.sim.session import Msg, Session
-from tests.sim.cluster.dialogues import ACCOUNTS, DIALOGUES, PING, PONG, TOO_MANY, answers, connect, publish
+from tests.sim.cluster.dialogues import (
+    ACCOUNTS,
+    DIALOGUES,
+    PING,
+    PONG,
+    RIGHTS,
+    TOO_MANY,
+    Dialogue,
+    answers,
+    connect,
+    message,
+    publish,
+    refused,
+)
 from tests.sim.cluster.exam import SPREAD, Exam
 from tests.sim.cluster.judges import Exact
 
@@ -21,6 +35,9 @@ SILENCE = 0.5
 LATE = 10.0
 PLACES = 2
 """Connections that the account `few` may have at a server."""
+LAPSES = 1.5
+"""Seconds after which an answer of `twice` is late."""
+NO_ANSWER = refused("Publish to", "private") + PONG
 ROUNDS = 10
 """Clients that go, one after the other."""
 FLOOD = 8000
@@ -71,6 +88,26 @@ class Line(asyncio.Protocol):
         (self.transport.abort if at_once else self.transport.close)()
 
 
+async def line_to(deployment: Deployment, name: str) -> Line:
+    """A connection to this server, with INFO and the handshake behind it."""
+    loop, host, line = asyncio.get_running_loop(), deployment.servers[name].ip, Line()
+    kind = Security.kind(int(deployment.scheduler.now * 1e6))  # any, but the same in each replay
+    first = kind == "first"
+    await loop.create_connection(
+        lambda: line, host, CLIENT_PORT,
+        ssl=of_client() if first else None, server_hostname=host if first else None,
+    )  # fmt: skip
+    async with asyncio.timeout(LATE):
+        while b"\r\n" not in line.heard:
+            await line.came.wait()
+            line.came.clear()
+    line.heard = b""
+    if kind == "after":
+        assert line.transport is not None
+        line.transport = await loop.start_tls(line.transport, line, of_client(), server_hostname=host)
+    return line
+
+
 class LineExam(Exam):
     name = "exam-lines"
     weight = 0
@@ -91,32 +128,13 @@ class LineExam(Exam):
     async def check(self) -> None:
         if "LINES" not in self.deployment.servers[self.members[0]].config:
             return  # leaf clusters have no accounts
-        await self.examine([self._dialogues, self._places, self._last_words], 3)
+        await self.examine([self._dialogues, self._rights, self._places, self._last_words], 4)
 
     # ---- clients
 
-    async def _line(self, name: str) -> Line:
-        """A connection to this server, with INFO and the handshake behind it."""
-        loop, host, line = asyncio.get_running_loop(), self.deployment.servers[name].ip, Line()
-        kind = Security.kind(self.rng.randrange(2))
-        first = kind == "first"
-        await loop.create_connection(
-            lambda: line, host, CLIENT_PORT,
-            ssl=of_client() if first else None, server_hostname=host if first else None,
-        )  # fmt: skip
-        async with asyncio.timeout(LATE):
-            while b"\r\n" not in line.heard:
-                await line.came.wait()
-                line.came.clear()
-        line.heard = b""
-        if kind == "after":
-            assert line.transport is not None
-            line.transport = await loop.start_tls(line.transport, line, of_client(), server_hostname=host)
-        return line
-
     async def _enters(self, name: str) -> bool:
         """True when one more client of the account is let in. It stays then."""
-        line = await self._line(name)
+        line = await line_to(self.deployment, name)
         line.say(connect("few") + PING)
         found = await line.answer(PONG)
         if found != PONG:
@@ -128,8 +146,24 @@ class LineExam(Exam):
     # ---- parts
 
     async def _dialogues(self, session: Session) -> None:
-        for one in self.rng.sample(DIALOGUES, SAID):
-            line = await self._line(self.rng.choice(self.members))
+        await self._held(self.rng.sample(DIALOGUES, SAID))
+
+    async def _rights(self, session: Session) -> None:
+        """Users that may not do everything, nor come by every port."""
+        await self._held(RIGHTS)
+        line = await line_to(self.deployment, self.rng.choice(self.members))
+        ask, private = publish("r.ask", reply="private"), publish("private")
+        line.say(connect("twice") + b"SUB r.ask 1\r\n" + ask + private + PING)
+        wanted = message("r.ask", 1, reply="private") + PONG
+        self.equal("an answer", await line.answer(wanted), wanted)
+        await asyncio.sleep(LAPSES)
+        line.say(private + PING)
+        self.equal("an answer that comes late", (await line.answer(NO_ANSWER))[-len(NO_ANSWER) :], NO_ANSWER)
+        line.go(at_once=False)
+
+    async def _held(self, dialogues: Sequence[Dialogue]) -> None:
+        for one in dialogues:
+            line = await line_to(self.deployment, self.rng.choice(self.members))
             for said, wanted in one.turns:
                 line.say(said)
                 self.equal(one.name, await line.answer(wanted, ends=one.ends), wanted)
@@ -162,7 +196,7 @@ class LineExam(Exam):
         listener.subscribe("last.words", got.append)
         await listener.flush()
         await asyncio.sleep(SPREAD)
-        line = await self._line(self.rng.choice(self.members))
+        line = await line_to(self.deployment, self.rng.choice(self.members))
         count = self.rng.choice(LAST_WORDS)
         line.say(connect() + b"".join(publish("last.words", b"%d" % at) for at in range(count)))
         line.go(at_once=False)

@@ -13,8 +13,10 @@ from typing import Any
 from testkit.sim.deployment import Deployment
 from testkit.sim.layout import Server
 from testkit.sim.session import ApiError, Disconnected, Msg, NoResponders, Session
+from tests.sim.cluster.dialogues import PING, PONG, TOO_MANY, answers, connect
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.workloads.line_exam import Line, line_to
 
 NAME = "RELOADED"
 SOON = 5.0
@@ -35,6 +37,8 @@ class Account:
     mapped: str = ""
     """Where messages on `rel.in` go; "" for no mapping."""
     streams: int = 2
+    connections: int = -1
+    """Connections at each server; -1 for any number."""
 
     def text(self) -> str:
         denies = f", permissions: {{ publish: {{ deny: {self.denied} }}, subscribe: {{ deny: {self.denied} }} }}"
@@ -43,7 +47,8 @@ class Account:
             for one in self.users
         )
         mappings = f"mappings {{ rel.in: {self.mapped} }}" if self.mapped else ""
-        return f"{NAME} {{ jetstream: {{ max_streams: {self.streams} }}\n users: [ {users} ]\n {mappings} }}"
+        limits = f"limits {{ max_connections: {self.connections} }}" if self.connections >= 0 else ""
+        return f"{NAME} {{ jetstream: {{ max_streams: {self.streams} }}\n users: [ {users} ]\n {mappings} {limits} }}"
 
 
 USUAL = Account()
@@ -70,7 +75,7 @@ class ReloadExam(Exam):
         if NAME not in self.deployment.servers[self.members[0]].config:
             return  # leaf clusters have no accounts
         parts = [self._users, self._permissions, self._mappings, self._limits, self._sizes, self._tags, self._refused]
-        await self.examine([*parts, self._accounts], 4)
+        await self.examine([*parts, self._accounts, self._connections], 5)
 
     # ---- servers
 
@@ -151,6 +156,41 @@ class ReloadExam(Exam):
         await self._reload(lambda one: replace(one, config=one.config.replace(f" {LATE}\n", "", 1)))
         await asyncio.sleep(1.0)
         await self._turned_away("newcomer")
+
+    async def _connections(self, session: Session) -> None:
+        """Fewer clients may be there, and then more: who came last goes, and whoever is one too many is told so."""
+        name = self.rng.choice(self._everyone())
+        lines = [await self._enters(name) for _ in range(4)]
+        for most in (3, 1, 2, -1):
+            await self._renew(connections=most)
+            await asyncio.sleep(SOON / 2)
+            stay = lines[:most] if most >= 0 else lines
+            self.equal(f"who stays of {len(lines)} with room for {most}", [not line.over for line in lines],
+                       [line in stay for line in lines])  # fmt: skip
+            for line in lines:
+                if line not in stay:
+                    self.equal("what one hears who goes", answers(line.heard), TOO_MANY)
+            lines = stay
+            while most < 0 or len(lines) < most:
+                lines.append(await self._enters(name))
+                if len(lines) > 4:
+                    break
+            if most >= 0:
+                line = await line_to(self.deployment, name)
+                line.say(connect("steady") + PING)
+                self.equal("what one hears who is too many", (await line.answer(TOO_MANY), line.over), (TOO_MANY, True))
+            for line in lines:
+                line.say(PING)
+                self.equal("who is there", await line.answer(PONG), PONG)
+        await self._renew()
+        for line in lines:
+            line.go(at_once=True)
+
+    async def _enters(self, name: str) -> Line:
+        line = await line_to(self.deployment, name)
+        line.say(connect("steady") + PING)
+        self.equal("who comes in", await line.answer(PONG), PONG)
+        return line
 
     async def _permissions(self, session: Session) -> None:
         """A subject is denied, and allowed again, to clients that are connected."""
