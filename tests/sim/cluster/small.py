@@ -191,6 +191,7 @@ LIMITS: Final = (
     ),
     Limit("jetcluster.store.search.kept_filters", "MIN_KEPT_WIDTH", 2, ("jetcluster.stream.lead.ingest",)),
     Limit("jetcluster.stream.read.msg_get", "LONG_HEADER_BYTES", 64),
+    Limit("jetcluster.stream.read.msg_get", "SUBJECTS_BYTES", 900),
     Limit("jetcluster.api.restore_tar", "STEP_CONSUMERS", 1),
     Limit("jetcluster.api.spool", "RECORD_BYTES", 600),
     Limit(f"{WORKLOADS}large", "COUNT", 300),

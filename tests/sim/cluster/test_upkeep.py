@@ -1,4 +1,4 @@
-"""What a server keeps too long, forgets or counts wrong beside its messages is noticed, and what is right is not."""
+"""A server that keeps too much beside its messages, forgets or counts wrong is noticed, and one that is right is not."""
 
 from __future__ import annotations
 

@@ -24,6 +24,8 @@ AHEAD: Final = 9.0
 """Seconds after which a message of an archive fires, or is gone."""
 AGAIN: Final = 40.0
 """Seconds within which a letter is sent whose target comes later."""
+BURST = 5
+"""Messages that are published at once."""
 
 
 class KeptExam(Exam):
@@ -183,6 +185,10 @@ class KeptExam(Exam):
         later = {"Nats-Schedule": "@every 1h", "Nats-Schedule-Target": "held.later"}
         await self.store(session, "held.other", "other", later)
         await self.store(session, "held.plain", "plain")
+        burst = [f"burst {number}" for number in range(BURST)]  # which the archive has in one piece
+        for text in burst:
+            session.publish("held.burst", text.encode(), headers={"Nats-Msg-Id": text})
+        await self.store(session, "held.burst", "behind it")
         began = self.now
         before = await self.contents(session, STREAM)
         await self.archived(session, STREAM)
@@ -190,13 +196,14 @@ class KeptExam(Exam):
         if self.now < began + AHEAD - 2.0:
             same = [{seq: (m.headers, m.payload) for seq, m in found.items()} for found in (before, after)]
             self.equal("its messages", same[1], same[0])
-        for text, seq in (("plain", 6), ("long", 2)):
+        for text, seq in (("plain", 6), ("long", 2), *((text, 7 + number) for number, text in enumerate(burst))):
             ack = await session.js_publish("held.plain", b"again", {"Nats-Msg-Id": text})
             self.equal(f"{text} comes again", (ack["seq"], ack.get("duplicate")), (seq, True))
         await asyncio.sleep(max(began + AHEAD + 3.0 - self.now, 0.0))
         found = await self.insist("what is left", lambda: self.contents(session, STREAM))
         subjects = sorted(msg.headers["Nats-Subject"] for msg in found.values())
-        self.equal("in time", subjects, ["held.fired", "held.long", "held.never", "held.other", "held.plain"])
+        kept = ["held.fired", "held.long", "held.never", "held.other", "held.plain"]
+        self.equal("in time", subjects, ["held.burst"] * (BURST + 1) + kept)
         await self.ask(session, f"STREAM.DELETE.{STREAM}")
 
     async def _consumers(self, session: Session) -> None:

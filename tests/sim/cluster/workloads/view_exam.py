@@ -122,7 +122,7 @@ class ViewExam(Exam):
         await asyncio.sleep(SPREAD)
 
     async def _answers(self, system: Session, subject: str, body: Any = None) -> dict[str, Json]:
-        """What each server answers, by its name."""
+        """Answers of the servers, by name."""
         got: list[Msg] = []
         inbox = system.new_inbox()
         sid = system.subscribe(inbox, got.append)
@@ -224,7 +224,7 @@ class ViewExam(Exam):
             await one.close()
 
     async def _questions(self, session: Session) -> None:
-        """What servers answer about an account and its clients, before and after one is sent away."""
+        """Answers of servers about an account and its clients, before and after one is sent away."""
         system = await self.session("system", self.rng.choice(self._servers()), user="sys")
         visitors = [await self._visitor(name, f"q{at}") for at, name in enumerate(self._servers() * 2)]
         for one in visitors:
