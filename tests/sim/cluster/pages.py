@@ -125,7 +125,7 @@ class Pages:
 
 
 def _links_lost(node: Node) -> bool:
-    """Whether totals may have become less: what a link has counted goes with it."""
+    """True where totals may have become less: what a link has counted goes with it."""
     return node.jetstream is not None or node.leafnodes is not None
 
 
@@ -212,7 +212,7 @@ def _statsz(node: Node) -> Json:
 
 
 def _options(node: Node, varz: Json) -> Iterator[str]:
-    """What it was configured with."""
+    """The settings that it was configured with."""
     options, state = node.options, node.server.state
     wanted = {
         "server_id": node.server.server_id, "server_name": options.server_name, "host": options.host,

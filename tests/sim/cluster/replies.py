@@ -20,7 +20,7 @@ PASSING_FIELDS: Final = frozenset(
         "ack_floor", "num_waiting", "limit",
     )
 )  # fmt: skip
-"""What no table can know, another one has (`settings.toml`), or small limits change."""
+"""Fields that no table can know, another one has (`settings.toml`), or small limits change."""
 EMPTY: Final = "empty"
 
 

@@ -1,4 +1,4 @@
-"""A server that keeps too much beside its messages, forgets or counts wrong is noticed, and one that is right is not."""
+"""A server that keeps too much beside its messages, forgets or counts wrong is noticed; one that is right is not."""
 
 from __future__ import annotations
 
