@@ -66,13 +66,19 @@ class LoneReplica(Workload):
             # one and one that is gone that is no majority, and an operator has to decide (docs/membership/rescue.md).
             await self._stop(silent, clean=True)
         self._damage(machine)
+        stores = len(machine.lost_peers)
         self.deployment.off.discard(name)
         start(machine)
         if waits:
             await self._waits(machine)
             self.deployment.off.discard(silent.name)
             start(silent)
-        await self.until("the stream goes on", self._goes_on)
+        await self.until("the stream goes on", lambda: self._goes_on(machine, stores))
+        if len(machine.lost_peers) > stores:
+            # Nothing of the meta group was left in its only segment, so an operator has moved the store away.
+            self.count("moved away")
+            await self.insist("its deletion", lambda: self.admin.api(f"STREAM.DELETE.{STREAM}"))
+            return
         await self._look(clean=clean)
         await self._write()
         await liveness.settle(self.deployment)
@@ -115,7 +121,10 @@ class LoneReplica(Workload):
             return False
         return bool(jetstream.network.raft.in_doubt(replica.assignment.gid)) and replica.group.leader is None
 
-    async def _goes_on(self) -> bool:
+    async def _goes_on(self, machine: Machine, stores: int) -> bool:
+        """True as well for one whose store had to be moved away: it had lost so many before."""
+        if len(machine.lost_peers) > stores:
+            return True
         return bool((await self.admin.api(f"STREAM.INFO.{STREAM}"))["state"] is not None)
 
     async def _look(self, *, clean: bool) -> None:
