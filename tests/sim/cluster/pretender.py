@@ -74,6 +74,8 @@ class Pretender:
         self.lying = False
         self.loses = False
         """The next delivery of the newest message is lost on its way."""
+        self.deaf = False
+        """No answer to flow control comes, whoever sends one."""
         self.retention = "limits"
         self.subject = ""
         """The subject that it says its messages have."""
@@ -108,6 +110,18 @@ class Pretender:
         for fed in self._fed.values():
             fed.end()
         self._fed.clear()
+
+    def stall(self) -> None:
+        """Consumers wait for answers that get lost, from here on until `hear`."""
+        self.deaf = True
+        for fed in self._fed.values():
+            fed.question, fed.asked = f"$JS.FC.{self.name}.lost", self._now() - ANSWERED
+
+    def hear(self) -> None:
+        """Answers come again, and nobody waits for an earlier one."""
+        self.deaf = False
+        for fed in self._fed.values():
+            fed.question = ""
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -274,12 +288,12 @@ class Pretender:
         self._session.publish(fed.deliver, headers=headers, status="100 Idle Heartbeat")
 
     def _question(self, fed: Fed, prefix: str = "$JS.FC.") -> None:
-        if self._rng.random() < 0.3:
+        if not self.deaf and self._rng.random() < 0.3:
             fed.question, fed.asked = f"{prefix}{self.name}.{self._rng.getrandbits(32)}", self._now()
             self._session.publish(fed.deliver, reply=fed.question, status="100 FlowControl Request")
 
     def _answered(self, msg: Msg) -> None:
-        for fed in self._fed.values():
+        for fed in () if self.deaf else self._fed.values():
             if fed.question == msg.subject:
                 fed.question = ""
                 fed.floor = max(fed.floor, int(msg.headers.get("Nats-Last-Stream", "0")))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.monitor.view import apis_of, mesh_of
 from jetcluster.raft.api import Role
+from jetcluster.server.accounts.subscription import InternalSubscription
 from jetcluster.store.blocks import cache_of
 from testkit.sim.deployment import Deployment
 from tests.sim.cluster.invariants import jetstream_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from jetcluster.raft.core.group import Group
     from jetcluster.replica.stream_replica import StreamReplica
 
+API = b"$JS.API."
 MAX_TOKENS = 64
 """Tokens of a subject that other servers are told of."""
 
@@ -42,7 +44,7 @@ def of_others(deployment: Deployment) -> Iterator[str]:
     """The same of what servers know of each other, also where some are away."""
     nodes = {name: machine.node for name, machine in deployment.machines.items() if machine.ready}
     for name, node in nodes.items():
-        yield from (f"{name}: {text}" for text in _others(node, nodes))
+        yield from (f"{name}: {text}" for text in (*_others(node, nodes), *_asked(node)))
 
 
 def _server(node: Node, jetstream: JetStream, *, damaged: bool) -> Iterator[str]:
@@ -105,6 +107,12 @@ def _requests(node: Node, jetstream: JetStream) -> Iterator[str]:
         room = attrgetter("_context.restore_room")(api)
         if room.restores or room.held:
             yield f"nobody restores a stream, and {room.restores} who do are counted, with {room.held} bytes"
+        if aside := {name: size for name, size in room.aside.items() if size}:
+            yield f"nobody restores a stream, and bytes of {aside} are counted that are set aside"
+        under_way = attrgetter("gets._streams")(api).values()
+        held = sum(len(stream.round) + len(stream.next) for stream in under_way)
+        if held != api.gets.waiting:
+            yield f"{held} reads of {account} wait for their leader, and {api.gets.waiting} are counted"
     settings, replicas = jetstream.services.settings, jetstream.replicas.values()
     stages = [replica.ingest.batches.stage for replica in replicas]
     staged = sum(batch.size for stage in stages for batch in attrgetter("_open")(stage).values())
@@ -249,6 +257,23 @@ def _others(node: Node, nodes: dict[str, Node]) -> Iterator[str]:
                     f"of {other.options.server_name} it knows {sorted(map(str, known - wanted))[:3]} too much, and not "
                     f"{sorted(map(str, wanted - known))[:3]}"
                 )
+
+
+def _asked(node: Node) -> Iterator[str]:
+    """Check who takes requests: a server answers each one once, or hands it over to one that can."""
+    mesh = mesh_of(node)
+    relays = node.jetstream is not None and node.jetstream.jetstream is None
+    helped = mesh is not None and any(info.jetstream for info in mesh.peers.values())
+    for router in node.server.accounts:
+        own = Counter(
+            (one.subject, one.queue)
+            for one in router.index
+            if isinstance(one, InternalSubscription) and one.subject.startswith(API)
+        )
+        if twice := [subject for (subject, _), times in own.items() if times > 1]:
+            yield f"requests to {twice[0]!r} of account {router.account} are taken {own.most_common(1)[0][1]} times"
+        if own and relays and not helped:
+            yield f"it takes {len(own)} kinds of requests of account {router.account}, and knows nobody who answers"
 
 
 def _leaves(node: Node) -> list[Any]:

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from jetcluster.monitor.view import apis_of
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.kv import KvDamagedError
 from testkit.sim.deployment import Deployment, Violation
@@ -132,9 +133,24 @@ def _keep_a_request(node: Any) -> None:
     asks.setdefault("somebody", OrderedSet()).add(Mock(done=lambda: True))
 
 
+def _keep_bytes_aside(node: Any) -> None:
+    api = next(iter(apis_of(node).values()))
+    attrgetter("_context.restore_room")(api).aside["somebody"] += 1
+
+
+def _count_a_read(node: Any) -> None:
+    next(iter(apis_of(node).values())).gets.waiting += 1
+
+
+def _take_requests_twice(node: Any) -> None:
+    (router, *_) = node.server.accounts
+    for _ in range(2):
+        router.subscribe(b"$JS.API.NOTHING", Mock(), local_only=True)
+
+
 WRONG = [
     _count_bytes, _keep_a_batch_open, _hear_of_nobody, _send_clients_away, _own_one_more, _keep_a_stream,
-    _keep_a_request,
+    _keep_a_request, _keep_bytes_aside, _count_a_read, _take_requests_twice,
 ]  # fmt: skip
 
 
@@ -144,6 +160,21 @@ def test_what_is_counted_or_known_wrongly_is_found(deployment: Deployment, plant
     deployment.victims["n2"] = None  # a fault has chosen it, and done nothing to its disk
     plant(deployment.machines["n2"].node)
     assert [text for text in reckoning.wrong(deployment) if text.startswith("n2")]
+
+
+def test_a_server_that_cannot_answer_takes_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = started("three and a plain one")
+    (name,) = [name for name, server in deployment.servers.items() if not server.jetstream]
+    assert not list(reckoning.wrong(deployment))
+    for other in deployment.machines.keys() - {name}:
+        deployment.machines[other].kill()
+    deployment.run(5.0)
+    assert not list(reckoning.of_others(deployment))
+    node: Any = deployment.machines[name].node
+    (router, *_) = node.server.accounts
+    router.subscribe(b"$JS.API.INFO", Mock(), local_only=True)
+    assert [text for text in reckoning.of_others(deployment) if "knows nobody who answers" in text]
+    deployment.close()
 
 
 def _forget_what_is_due(owner: Any) -> None:
