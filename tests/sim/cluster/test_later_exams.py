@@ -95,6 +95,7 @@ PARTS = {
     "exam-limits": (
         "_streams", "_bytes", "_updates", "_consumers", "_required", "_stored", "_history"
     ),
+    "exam-rooms": ("_any_history",),
     "exam-buckets": ("_own", "_both", "_stock"),
     "exam-points": ("_follow", "_damaged", "_died", "_restored", "_resumed", "_renamed", "_refused"),
     "exam-lines": ("_dialogues", "_places", "_last_words"),
