@@ -106,6 +106,9 @@ PARTS = {
     ),
     "exam-lines": ("_dialogues", "_rights", "_places", "_last_words"),
     "exam-views": ("_events", "_subscribers", "_questions", "_filters", "_leaves"),
+    "exam-rooms": ("_any_history",),
+    "exam-buckets": ("_own", "_both", "_stock"),
+    "exam-points": ("_follow", "_damaged", "_died", "_restored", "_resumed", "_renamed", "_refused"),
     "exam-reloads": (
         "_users", "_permissions", "_mappings", "_limits", "_sizes", "_tags", "_refused", "_accounts", "_connections"
     ),
