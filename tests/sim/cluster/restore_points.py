@@ -144,7 +144,7 @@ def stored_of(answer: dict[str, Any]) -> Stored:
 
 
 def standing(info: dict[str, Any]) -> dict[str, Any]:
-    """How far a consumer has come."""
+    """The progress of a consumer."""
     found = json.loads(json.dumps({key: info.get(key) for key in CONSUMER}))
     for key in ("delivered", "ack_floor"):
         found[key].pop("last_active", None)

@@ -42,7 +42,7 @@ class Shown:
     nonce: str
     parts: list[bytes]
     about: dict[str, Any]
-    """What its client has said of it besides."""
+    """All else that its client has said of it."""
     real: bool
     """It came in the layout of stock clients."""
     deleted: bool = False
@@ -69,7 +69,7 @@ class Shelf:
     owned: dict[str, Shown] = field(default_factory=dict)
     """The last ones in the specification's layout, also behind newer ones of stock clients."""
     told: list[dict[str, Any]] = field(default_factory=list)
-    """What watchers of the specification's layout get."""
+    """Messages that watchers of the specification's layout get."""
 
     def listed(self) -> list[dict[str, Any]]:
         return [self.objects[name].fields for name in sorted(self.objects) if not self.objects[name].deleted]

@@ -146,7 +146,7 @@ class LinkExam(Exam):
     # ---- what is lost
 
     async def _stalled(self, session: Session) -> None:
-        """Of a stream that a client pretends to have, which hears no answer to flow control for a while."""
+        """The upstream is one that a client pretends to have, which hears no answer to flow control for a while."""
         far = await self.session("far")
         upstream = Pretender(far, Random(self.rng.getrandbits(64)), lambda: self.now, FAR, f"links.{FAR}")
         upstream.retention = self.rng.choice(["limits", "workqueue"])

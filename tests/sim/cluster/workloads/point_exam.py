@@ -333,7 +333,7 @@ class PointExam(Exam):
         await self.remove(session, name, other)
 
     async def _refused(self, session: Session) -> None:
-        """What a restore or a backup may not do is refused, and nothing is changed."""
+        """A restore or a backup that is not permitted is refused, and nothing is changed."""
         name = "POINTED"
         site = self.site()
         await self.make(session, name)

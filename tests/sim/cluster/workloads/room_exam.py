@@ -67,7 +67,7 @@ class RoomExam(Exam):
             await self.examine([self._any_history])
 
     def _rooms(self) -> Rooms:
-        """What other streams leave."""
+        """Room that other streams leave."""
         found = [invariants.jetstream_of(self.deployment.machines[name]) for name in self.members]
         meta = max((one.meta.machine for one in found if one is not None), key=lambda meta: meta.applied_index)
         rooms = {node.name: ROOM - meta.reserved_on(peer, "memory") for peer, node in meta.nodes.items()}
