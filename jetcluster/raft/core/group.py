@@ -463,6 +463,9 @@ class Group(GroupState, Outbox):
             self.reads.serve()
         if self.hand_over.target is not None:
             self.hand_over.proceed()
+        if self.leader is None and self.election.at is None and not self.engine.leading:
+            # Its log was healed, or has become readable, when its leader was gone: no election was due until then.
+            self.election.schedule(self.config.start_delay)
 
     def _commit(self) -> None:
         """Commit what a majority has stored; this node counts once its own disk has it."""

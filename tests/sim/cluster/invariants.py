@@ -117,6 +117,8 @@ class Invariants:
         """(machine, group, consumer) -> (its max_ack_pending, the most that may wait for an ack)."""
         self._late: dict[tuple[str, int], set[bytes]] = {}
         """(machine, group) -> open batches that were overdue at the last look."""
+        self._idle: dict[tuple[str, int], tuple[object, int]] = {}
+        """(machine, group) of one that has no leader and looks for none -> (the object of that process, `looks`)."""
         self._unneeded: dict[str, tuple[object, int, float]] = {}
         """Machine -> (its journal, the oldest segment, of which nobody has anything; since when)."""
 
@@ -129,6 +131,7 @@ class Invariants:
         for replica in replicas(self._deployment):
             self._one_leader(replica)
             self._commit(replica)
+            self._looks_for_a_leader(replica)
             self._same_state(replica)
             self._sound(replica)
             self._group_bounds(replica)
@@ -162,6 +165,18 @@ class Invariants:
         self._require(
             group.log.written_index <= stored, f"{replica.where}: {group.log.written_index} is stored, of {stored}"
         )
+
+    def _looks_for_a_leader(self, replica: Replica) -> None:
+        """A replica that may campaign and knows no leader has an election ahead, a turn later at most."""
+        group, key = replica.group, (replica.machine.name, replica.gid)
+        due = group.election.at is not None or group.leader is not None or not group.may_campaign()
+        if due or replica.machine.paused:
+            self._idle.pop(key, None)
+            return
+        before, look = self._idle.setdefault(key, (group, self.looks))
+        if before is not group:
+            self._idle[key] = group, self.looks
+        self._require(before is not group or look == self.looks, f"{replica.where}: it looks for no leader")
 
     def _same_state(self, replica: Replica) -> None:
         """Compares with the hashes that other replicas had at the same indexes, now or earlier."""

@@ -125,7 +125,7 @@ def _placed(where: str, assignment: Any, found: list[Replica]) -> Iterator[str]:
     if here != sorted(assignment.peers):
         yield f"{where}: it is on {here}, and belongs on {sorted(assignment.peers)}"
     for one in found:
-        config = one.group.log.config
+        config = one.group.members_at(one.group.commit_index)  # one that others do not have may never count
         voters = sorted(config.electorate)
         if one.group.role is Role.LEADER and (voters != sorted(assignment.peers) or config.outgoing):
             yield f"{where}: its voters are {voters}, and belong on {sorted(assignment.peers)}"

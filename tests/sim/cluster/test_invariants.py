@@ -184,3 +184,17 @@ def test_a_segment_that_is_kept_for_nobody_is_noticed(deployment: Deployment) ->
     look(2)
     with pytest.raises(Violation, match=r"segment 1 is kept for \d\.\d s, of which nobody has anything"):
         look(2)
+
+
+def test_a_replica_that_looks_for_no_leader_is_noticed(deployment: Deployment) -> None:
+    invariants = Invariants(deployment)
+    group = next(one.group for one in replicas(deployment) if one.group.role is Role.FOLLOWER)
+    group.engine.forget_leader()
+    group.sync()
+    assert group.leader is None and group.election.at is not None
+    for _ in range(3):
+        invariants.look()
+    group.election.stop()
+    invariants.look()  # its turn may come yet
+    with pytest.raises(Violation, match="looks for no leader"):
+        invariants.look()

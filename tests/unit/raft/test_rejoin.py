@@ -448,3 +448,25 @@ def test_who_is_healed_in_a_term_votes_for_nobody_else_in_it(net: Loopback) -> N
     net.crash("C")
     found = net.restart("C").create(1, ("A", "B", "C")).log
     assert (found.term, found.voted_for) == (leader.term, leader.me)
+
+
+def test_one_that_is_healed_when_its_leader_is_gone_looks_for_another(
+    net: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk was slow: the leader has confirmed itself, and goes before the last entry is safe here."""
+    damaged_c(net)
+    group = net["C"].group()
+    safe = group.rejoin.check
+    monkeypatch.setattr(group.rejoin, "check", lambda: None)
+    net.connect_all()
+    net.run(0.5)
+    assert group.log.damaged and group.leader is not None
+    for name in ("A", "B"):
+        net.crash(name)
+    net.run(0.5)
+    assert group.leader is None and not group.may_campaign()
+    monkeypatch.setattr(group.rejoin, "check", safe)
+    group.on_durable()
+    assert not group.log.damaged
+    group.work()
+    assert group.election.at is not None
