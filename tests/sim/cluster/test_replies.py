@@ -30,7 +30,6 @@ def examined(monkeypatch: pytest.MonkeyPatch, *parts: str, layout: str = "three"
         await exam.examine([getattr(exam, part) for part in parts], len(parts))
 
     monkeypatch.setattr(ReplyExam, "check", check)
-    monkeypatch.setattr(reply_exam, "SHARE", 1.0)
     monkeypatch.setattr(reply_exam, "TALKS", 99)
     rage = Rage((), 0, 1.0, 1.0)
     plan = replace(Scenario.of(1, ("exam-replies",)), layout=layout, small=small, rage=rage, pulse=False, web=False)

@@ -23,6 +23,8 @@ LEASES: Final = 4.0
 BEHIND, LATE, UNLED, MANY = "503 Min Last Sequence", "503 Not Caught Up", "503 No Leader", "503 Too Many Waiting Reads"
 """Their answers."""
 MIN, STALE, STRONG = "Nats-Min-Last-Sequence", "Nats-Max-Staleness", "Nats-Read-Consistency"
+WAVES, WAVE = 4, 3
+"""Times that messages are asked for while nobody leads, and how many requests come then."""
 
 
 class WaitExam(Exam):
@@ -99,9 +101,15 @@ class WaitExam(Exam):
         machines = [self.deployment.machines[name] for name in names if name != left]
         for machine in machines:
             machine.pause()
+        gets: list[str] = []
+        inbox = own.new_inbox()
+        sid = own.subscribe(inbox, lambda msg: gets.append(msg.payload.decode()))
         try:
             rest = self.rng.choice([0.0, 1.0, LEASES])
             await asyncio.sleep(rest)
+            for _ in range(WAVES):  # those of the next one come while those of the first wait for a proof
+                own.publish(f"$JS.API.STREAM.MSG.GET.{STREAM}", b'{"seq":1}', inbox, times=WAVE)
+                await asyncio.sleep(0.3)
             known = () if rest == LEASES else ("waited 2",)  # the leader's lease may last
             strong = [{STRONG: "linearizable"}] * CROWD
             self._only("what must be of now", await self._read(own, strong), LATE, UNLED, *known)
@@ -117,6 +125,12 @@ class WaitExam(Exam):
             return await self._read(own, [{STRONG: "linearizable"}, {STRONG: "session"}]) == ["waited 2"] * 2
 
         await self.until("it knows again", again, 20.0)
+
+        async def all_answered() -> bool:
+            return len(gets) == WAVE * WAVES
+
+        await self.until("each MSG.GET is answered", all_answered, 20.0)
+        own.unsubscribe(sid)
         await own.close()
         await self.insist("its end", lambda: session.api(f"STREAM.DELETE.{STREAM}"))
 
