@@ -95,7 +95,7 @@ class Commands:
         client = self._client
         client.last_activity = client.server.clock.monotonic()
         try:
-            if client.state is OPEN and data[:1] not in _CONNECT_BEGINS and self._login.is_guarded:
+            if client.state is OPEN and self._is_early(data) and self._login.is_guarded:
                 # The first byte decides: the PUB of a client that has not logged in is not read to its end.
                 client.close("Authentication Failure", "Authorization Violation")
                 return
@@ -108,6 +108,10 @@ class Commands:
                 self._work([])
         except Exception:  # noqa: BLE001 - logged there
             self._failed()
+
+    def _is_early(self, data: bytes) -> bool:
+        """Returns True when the client begins with another command than CONNECT, of which a read may be a part."""
+        return data[:1] not in _CONNECT_BEGINS and not (self._parser.buffered or self.has_input)
 
     def _is_admitted(self, size: int) -> bool:
         """Returns False when this read must wait behind others."""
@@ -214,7 +218,8 @@ class Commands:
 
     def _next(self, portion: Portion) -> list[Command]:
         """Runs what compiled code can of the next CHUNK_BYTES of input; returns the commands to run after it."""
-        client, session, parser, size = self._client, self._session, self._parser, CHUNK_BYTES
+        client, session, parser = self._client, self._session, self._parser
+        size = 1 if session.router is None else CHUNK_BYTES  # what comes behind CONNECT is parsed by its limits
         if native.publish_lines is not None and session.router is not None and session.plain:
             begin = parser.at
             if parser.waiting and client.server.tracer is None:

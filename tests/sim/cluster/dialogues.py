@@ -26,7 +26,7 @@ ACCOUNTS: Final = """
     {user: both_ways, password: both_ways, allowed_connection_types: ["STANDARD", "WEBSOCKET"]}
     {user: leaf, password: leaf, allowed_connection_types: ["LEAFNODE"]}
   ] }
-  FEW { users: [ {user: few, password: few} ], limits { max_connections: 2, max_subscriptions: 3 } }
+  FEW { users: [ {user: few, password: few} ], limits { max_connections: 2, max_subscriptions: 3, max_payload: 100 } }
 """
 """More lines of `accounts`."""
 MAX_PAYLOAD: Final = 1 << 20
@@ -139,6 +139,8 @@ DIALOGUES: Final = (
     _one("the longest message", b"SUB a 1\r\n" + publish("a", bytes(MAX_PAYLOAD)) + PING,
          message("a", 1, bytes(MAX_PAYLOAD)) + PONG),
     _one("a longer message", b"PUB a %d\r\n" % (MAX_PAYLOAD + 1), b"-ERR 'Maximum Payload Violation'\r\n", ends=True),
+    _one("as much as an account may send, and more", publish("a", bytes(100)) + PING + publish("a", bytes(101)),
+         PONG + b"-ERR 'Maximum Payload Violation'\r\n", ends=True, user="few"),
     _one("a long line", b"SUB " + b"a" * MAX_LINE + b" 1\r\n" + PING, b"-ERR 'maximum control line exceeded'\r\n",
          ends=True),
     _one("more than was said", b"SUB a 1\r\nPUB a 1\r\nxy\r\n" + PING, UNKNOWN, ends=True),

@@ -18,6 +18,7 @@ from jetcluster.monitor.pages import NodeSource
 from testkit.sim.deployment import Deployment, Violation
 from testkit.sim.machine import Machine
 from tests.sim.cluster import stream_pages, upkeep
+from tests.sim.cluster.stream_pages import same
 
 if TYPE_CHECKING:
     from jetcluster.node.node import Node
@@ -88,7 +89,7 @@ class Pages:
     def look_at_all(self) -> None:
         """Looks at all pages of all servers. Raises Violation."""
         for machine in self._deployment.machines.values():
-            for kind in (*ALWAYS, *self.kinds()) if machine.ready else ():
+            for kind in (*ALWAYS, *self.kinds(), stream_pages.room) if machine.ready else ():
                 self.look_with(machine, kind)
 
     def look_with(self, machine: Machine, look: Look) -> None:
@@ -134,11 +135,6 @@ def _connz(node: Node, **query: str) -> list[Json]:
     return found
 
 
-def _same(what: str, found: object, wanted: object) -> Iterator[str]:
-    if found != wanted:
-        yield f"{what}: {found}, and it is {wanted}"
-
-
 # ---- connections
 
 
@@ -148,9 +144,9 @@ def connections(node: Node) -> Iterator[str]:
     present: dict[int, Any] = attrgetter("_present")(clients)
     rows = _connz(node, state="all", auth="1")
     opened, closed = _connz(node, state="open", auth="1"), _connz(node, state="closed", auth="1")
-    yield from _same("open connections", [row["cid"] for row in opened], sorted(present))
-    yield from _same("closed ones", sorted(row["cid"] for row in closed), sorted(one.cid for one in clients.closed))
-    yield from _same("all of them", [row["cid"] for row in rows], sorted(row["cid"] for row in (*opened, *closed)))
+    yield from same("open connections", [row["cid"] for row in opened], sorted(present))
+    yield from same("closed ones", sorted(row["cid"] for row in closed), sorted(one.cid for one in clients.closed))
+    yield from same("all of them", [row["cid"] for row in rows], sorted(row["cid"] for row in (*opened, *closed)))
     gone = {one.cid: one for one in clients.closed}
     for row in rows:
         one: Any = present.get(row["cid"]) or gone[row["cid"]]
@@ -163,7 +159,7 @@ def connections(node: Node) -> Iterator[str]:
             wanted["pending_bytes"] = one.pending
         else:
             wanted |= {"reason": one.reason, "stop": rfc3339(one.stop_ns), "pending_bytes": 0}
-        yield from _same(f"connection {row['cid']}", {key: row.get(key) for key in wanted}, wanted)
+        yield from same(f"connection {row['cid']}", {key: row.get(key) for key in wanted}, wanted)
     if len(clients.closed) < (clients.closed.maxlen or 0):
         yield from _totals(node, source, rows, len(opened) - len(clients.departed))
 
@@ -182,7 +178,7 @@ def _totals(node: Node, source: NodeSource, rows: list[Json], connected: int) ->
             found[f"{way}_client_{kind}"] = of_clients
             found[f"{way}_{kind}"] = of_clients + sum(row[f"{way}_{kind}"] for row in (*routes, *leafs))
     found["subscriptions"] = sum(len(list(router.index)) for router in node.server.accounts)
-    yield from _same("/varz", {key: varz[key] for key in found}, found)
+    yield from same("/varz", {key: varz[key] for key in found}, found)
     own = {key: varz[key] for key in ("connections", "total_connections", "subscriptions", "slow_consumers",
                                       "slow_consumer_stats", "stale_connections", "stale_connection_stats",
                                       "stalled_clients", "start")}  # fmt: skip
@@ -191,7 +187,7 @@ def _totals(node: Node, source: NodeSource, rows: list[Json], connected: int) ->
         own |= {name: {"msgs": varz[f"{way}_msgs"], "bytes": varz[f"{way}_bytes"]}}
         own |= {other: {"msgs": varz[f"{way}_client_msgs"], "bytes": varz[f"{way}_client_bytes"]}}
     own["active_servers"] = 1 + len(routes)
-    yield from _same("STATSZ", {key: statsz[key] for key in own}, own)
+    yield from same("STATSZ", {key: statsz[key] for key in own}, own)
     told = [
         (one["rid"], one["name"], one["sent"]["msgs"], one["sent"]["bytes"], one["received"]["msgs"],
          one["received"]["bytes"])
@@ -201,7 +197,7 @@ def _totals(node: Node, source: NodeSource, rows: list[Json], connected: int) ->
         (one["rid"], one["remote_name"], one["out_msgs"], one["out_bytes"], one["in_msgs"], one["in_bytes"])
         for one in routes
     ]
-    yield from _same("routes of STATSZ", told, listed)
+    yield from same("routes of STATSZ", told, listed)
     yield from _options(node, varz)
 
 
@@ -225,7 +221,7 @@ def _options(node: Node, varz: Json) -> Iterator[str]:
         "stalled_clients": state.stalled_clients,
     }  # fmt: skip
     wanted |= {"tags": options.server_tags} if options.server_tags else {}
-    yield from _same("/varz", {key: varz.get(key) for key in wanted}, wanted)
+    yield from same("/varz", {key: varz.get(key) for key in wanted}, wanted)
 
 
 def sorted_and_paged(look: int) -> Look:
@@ -236,21 +232,21 @@ def sorted_and_paged(look: int) -> Look:
         state = "closed" if sort in ("stop", "reason") else "open"
         rows = _connz(node, state=state, sort=sort, auth="1")
         values = [row[field] for row in rows]
-        yield from _same(f"connections by {sort}", values, sorted(values, reverse=falling))
+        yield from same(f"connections by {sort}", values, sorted(values, reverse=falling))
         by_cid = [row["cid"] for row in _connz(node, state=state, auth="1")]
-        yield from _same(f"cids by {sort}", sorted(row["cid"] for row in rows), by_cid)
+        yield from same(f"cids by {sort}", sorted(row["cid"] for row in rows), by_cid)
         start = look % (len(by_cid) + 1)
         page = NodeSource(node).page("connz", {"state": state, "offset": str(start), "limit": str(FEW)})
         found = [row["cid"] for row in page["connections"]]
-        yield from _same(f"{FEW} connections from {start} on", found, by_cid[start : start + FEW])
+        yield from same(f"{FEW} connections from {start} on", found, by_cid[start : start + FEW])
         heads = {key: page[key] for key in ("total", "offset", "limit", "num_connections")}
         wanted = {"total": len(by_cid), "offset": start, "limit": FEW, "num_connections": len(found)}
-        yield from _same("the page's head", heads, wanted)
+        yield from same("the page's head", heads, wanted)
         for key, parameter in (("account", "acc"), ("authorized_user", "user"), ("cid", "cid")):
             if rows and (value := rows[look % len(rows)].get(key)):
                 some = sorted(row["cid"] for row in rows if row.get(key) == value)
                 told = [row["cid"] for row in _connz(node, state=state, **{parameter: str(value)})]
-                yield from _same(f"connections with {parameter}={value}", told, some)
+                yield from same(f"connections with {parameter}={value}", told, some)
 
     return wrong
 
@@ -264,9 +260,9 @@ def accounts(node: Node) -> Iterator[str]:
     present = list(clients)
     leafs = [] if node.leafnodes is None else list(node.leafnodes.links)
     stats = {row["acc"]: row for row in source.page("accstatz", {"unused": "1"})["account_statz"]}
-    yield from _same("accounts", sorted(stats), sorted(router.account for router in node.server.accounts))
+    yield from same("accounts", sorted(stats), sorted(router.account for router in node.server.accounts))
     used = [row["acc"] for row in source.page("accstatz", {})["account_statz"]]
-    yield from _same("used accounts", used, sorted({one.account for one in (*present, *leafs)} & stats.keys()))
+    yield from same("used accounts", used, sorted({one.account for one in (*present, *leafs)} & stats.keys()))
     mesh = None if node.jetstream is None else node.jetstream.mesh
     routed = {} if mesh is None else mesh.traffic.by_account
     lost = {name: total.slow_consumers for name, total in clients.closed_totals.items()}
@@ -288,14 +284,14 @@ def accounts(node: Node) -> Iterator[str]:
                 wanted[key] = _traffic([*own, *gone, *links, *others], way) | {
                     "gateways": _traffic([], way), "routes": _traffic(others, way), "leafs": _traffic(links, way)
                 }  # fmt: skip
-        yield from _same(f"account {name}", {key: row[key] for key in wanted}, wanted)
+        yield from same(f"account {name}", {key: row[key] for key in wanted}, wanted)
         detail = source.page("accountz", {"acc": name})["account_detail"]
         wanted = {
             "account_name": name, "client_connections": len(own), "leafnode_connections": len(links),
             "subscriptions": len(list(router.index)), "is_system": name == node.options.system_account_name,
             "jetstream_enabled": node.jetstream is not None and name in node.jetstream.apis,
         }  # fmt: skip
-        yield from _same(f"/accountz of {name}", {key: detail.get(key, False) for key in wanted}, wanted)
+        yield from same(f"/accountz of {name}", {key: detail.get(key, False) for key in wanted}, wanted)
 
 
 def _traffic(of: list[Any], way: str) -> Json:
@@ -314,9 +310,9 @@ def subscriptions(node: Node) -> Iterator[str]:
             (one["subject"], one.get("qgroup", ""), one["cid"]) for one in page.get("subscriptions_list", ())
         )
         wanted = sorted((_text(one.subject), _text(one.queue or b""), _cid(one)) for one in own)
-        yield from _same(f"subscriptions of {router.account}", found, wanted)
-        yield from _same(f"how many of {router.account}", page["total"], len(own))
-        yield from _same(f"all of {router.account}", page["num_subscriptions"], len(list(router.index)))
+        yield from same(f"subscriptions of {router.account}", found, wanted)
+        yield from same(f"how many of {router.account}", page["total"], len(own))
+        yield from same(f"all of {router.account}", page["num_subscriptions"], len(list(router.index)))
 
 
 def _text(subject: bytes) -> str:
@@ -339,26 +335,26 @@ def links(node: Node) -> Iterator[str]:
         id(one.peer) for router in node.server.accounts for one in router.index if isinstance(one, RemoteInterest)
     )
     page = source.page("routez", {"subs": "1"})
-    yield from _same("num_routes", page["num_routes"], len(present))
-    yield from _same("routes", [row["rid"] for row in page["routes"]], sorted(present))
+    yield from same("num_routes", page["num_routes"], len(present))
+    yield from same("routes", [row["rid"] for row in page["routes"]], sorted(present))
     for row in page["routes"]:
         link = present[row["rid"]]
         wanted = {key: getattr(link.stats, key) for key in (*GROWING, "ip", "port")} | {
             "remote_name": link.info.name if link.info is not None else "", "did_solicit": link.stats.did_solicit,
             "is_configured": link.stats.configured, "subscriptions": wants[id(link)], "pending_size": link.pending,
         }  # fmt: skip
-        yield from _same(f"route {row['rid']}", {key: row[key] for key in wanted}, wanted)
-        yield from _same(f"list of route {row['rid']}", len(row.get("subscriptions_list", ())), wants[id(link)])
+        yield from same(f"route {row['rid']}", {key: row[key] for key in wanted}, wanted)
+        yield from same(f"list of route {row['rid']}", len(row.get("subscriptions_list", ())), wants[id(link)])
     leafs = {} if node.leafnodes is None else {link.cid: link for link in node.leafnodes.links}
     page = source.page("leafz", {"subs": "1"})
-    yield from _same("leafs", [row["id"] for row in page["leafs"]], sorted(leafs))
+    yield from same("leafs", [row["id"] for row in page["leafs"]], sorted(leafs))
     for row in page["leafs"]:
         leaf = leafs[row["id"]]
         wanted = {key: getattr(leaf, key) for key in (*GROWING, "ip", "port", "account")} | {
             "name": leaf.remote_name, "is_spoke": leaf.spoke, "subscriptions": wants[id(leaf)],
         }  # fmt: skip
-        yield from _same(f"leaf link {row['id']}", {key: row[key] for key in wanted}, wanted)
-        yield from _same(f"list of leaf link {row['id']}", len(row.get("subscriptions_list", ())), wants[id(leaf)])
+        yield from same(f"leaf link {row['id']}", {key: row[key] for key in wanted}, wanted)
+        yield from same(f"list of leaf link {row['id']}", len(row.get("subscriptions_list", ())), wants[id(leaf)])
 
 
 # ---- health
@@ -371,14 +367,14 @@ def health(node: Node) -> Iterator[str]:
     if (found.status == 200) == bool(ailments):
         yield f"/healthz says {found.status} {found.body.get('error')}, and wrong is {ailments[:3] or 'nothing'}"
     details = healthz(node, {"details": "1"})
-    yield from _same("the status with details", details.status, found.status)
+    yield from same("the status with details", details.status, found.status)
     if ailments and not details.body.get("errors"):
         yield f"/healthz names none of {ailments[:3]}"
     only = healthz(node, {"js-enabled-only": "1"})
     running = not node.options.jetstream.enabled or (
         node.jetstream is not None and node.jetstream.jetstream is not None
     )
-    yield from _same("whether JetStream runs", only.status == 200, running)
+    yield from same("whether JetStream runs", only.status == 200, running)
 
 
 ALWAYS: tuple[Look, ...] = (health, upkeep.clients, upkeep.links)

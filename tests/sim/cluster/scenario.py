@@ -31,7 +31,8 @@ CIPHERS = ("aes", "chachapoly", "mixed")
 FIRST_DRAWN, DRAWN = 10_000, 100
 """Scenarios of `each` that are as they are drawn."""
 LATER = 0.25
-"""Share of seeds that have a workload of weight 0 that is no exam; all others have an exam of weight 0."""
+"""Share of seeds that have a workload of weight 0 that is no exam; all others have exams of weight 0."""
+LATER_EXAMS = 2
 OF_THE_LAYOUT = 1 / 3
 """Share of the seeds with a layout that an exam is for, that have this exam as well."""
 LATER_FAULTS = 0.15
@@ -194,14 +195,14 @@ def _is_exam(name: str) -> bool:
 
 
 def _with_a_later_one(seed: int, workloads: tuple[str, ...]) -> tuple[str, ...]:
-    """Has one that was added later besides, mostly an exam: there are more of these than of others, they cost little,
+    """Has some that were added later besides, mostly exams: there are more of these than of others, they cost little,
     and which mistakes are noticed hangs on how often each is met."""
     rng = Random(f"later {seed}")
     old = "upgrades" in workloads
     later = sorted(name for name, one in found().items() if not (one.weight or (old and one.newest)))
     others = [name for name in later if not _is_exam(name)]
     exams = [name for name in later if name not in others and not found()[name].layout]
-    return (*workloads, rng.choice(others if rng.random() < LATER else exams))
+    return (*workloads, *([rng.choice(others)] if rng.random() < LATER else rng.sample(exams, LATER_EXAMS)))
 
 
 def _of_the_layout(seed: int, layout: str) -> tuple[str, ...]:

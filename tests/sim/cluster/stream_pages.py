@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 BEHIND = 1000
 """Entries that a healthy replica may have to apply."""
 ALL = "1000000"
+NOTICED = 16
+"""The part of it by which a server's room must have grown to be told."""
 FEW = 2
 """Streams of a page that has some."""
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
@@ -66,9 +68,14 @@ def _ailments(replica: Any) -> Iterator[str]:
         yield f"{name} is not current"
 
 
-def _same(what: str, found: object, wanted: object) -> Iterator[str]:
-    if found != wanted:
-        yield f"{what}: {found}, and it is {wanted}"
+def same(what: str, found: object, wanted: object) -> Iterator[str]:
+    """Says what differs, of tables the fields that do."""
+    if found == wanted:
+        return
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        keys = [key for key in (*found, *(wanted.keys() - found)) if found.get(key) != wanted.get(key)]
+        found, wanted = ({key: one.get(key) for key in keys} for one in (found, wanted))
+    yield f"{what}: {found}, and it is {wanted}"
 
 
 def _of(page: Json, wanted: Json) -> Json:
@@ -80,21 +87,21 @@ def wrong(node: Node) -> Iterator[str]:
     engine, source = engine_of(node), NodeSource(node)
     page = source.page("jsz", {"accounts": "1", "streams": "1", "config": "1", "raft": "1", "limit": ALL})
     if engine is None:
-        yield from _same("a server without JetStream", page.get("disabled"), True)
+        yield from same("a server without JetStream", page.get("disabled"), True)
         return
     replicas = list(engine.replicas.values())
     wanted = _totals(node, engine, replicas)
-    yield from _same("/jsz", _of(page, wanted), wanted)
-    yield from _same("JetStream of /varz", _of(source.page("varz", {})["jetstream"]["stats"], _USED), _of(page, _USED))
+    yield from same("/jsz", _of(page, wanted), wanted)
+    yield from same("JetStream of /varz", _of(source.page("varz", {})["jetstream"]["stats"], _USED), _of(page, _USED))
     details = {one["id"]: one for one in page.get("account_details", ())}
     names = sorted({one.assignment.account for one in replicas} | node.jetstream.apis.keys())  # type: ignore[union-attr]
-    yield from _same("accounts with JetStream", list(details), names)
+    yield from same("accounts with JetStream", list(details), names)
     for name in names:
         own = [one for one in replicas if one.assignment.account == name]
         wanted = _used(own)
-        yield from _same(f"/jsz of {name}", _of(details[name], wanted), wanted)
+        yield from same(f"/jsz of {name}", _of(details[name], wanted), wanted)
         shown = {one["name"]: one for one in details[name].get("stream_detail", ())}
-        yield from _same(f"streams of {name}", list(shown), sorted(one.assignment.name for one in own))
+        yield from same(f"streams of {name}", list(shown), sorted(one.assignment.name for one in own))
         for replica in own:
             yield from _stream(engine, replica, shown[replica.assignment.name])
     yield from _paged(source, replicas, details)
@@ -139,6 +146,22 @@ def _totals(node: Node, engine: Any, replicas: list[Any]) -> Json:
     return wanted
 
 
+def room(node: Node) -> Iterator[str]:
+    """Compares what a server says it has room for with its disk, once nothing has changed there for a while."""
+    jetstream, engine = node.jetstream, engine_of(node)
+    if jetstream is None or engine is None or jetstream.capacity is None:
+        return
+    capacity, journal = jetstream.capacity, engine.network.raft.journal
+    told = NodeSource(node).page("jsz", {})["config"]
+    yield from same("max_storage", told["max_storage"], capacity.max_storage)
+    if not capacity.by_disk:
+        return
+    sharers = 1 if node.options.worker is None else node.options.worker.count
+    least, most = journal.free // sharers // 4 * 3, journal.disk_size // 4 * 3
+    if not least * NOTICED <= capacity.max_storage * (NOTICED + 1) or capacity.max_storage > most:
+        yield f"it says that it has room for {capacity.max_storage}, and that is to be from {least} to {most}"
+
+
 def _stream(engine: Any, replica: Any, shown: Json) -> Iterator[str]:
     state, name = replica.store.state, replica.assignment.name
     wanted: Json = {
@@ -148,18 +171,18 @@ def _stream(engine: Any, replica: Any, shown: Json) -> Iterator[str]:
     }  # fmt: skip
     if state.messages:
         wanted["first_seq"] = state.first_seq
-    yield from _same(f"state of {name}", _of(shown["state"], wanted), wanted)
-    yield from _same(f"config of {name}", shown["config"], dict(replica.assignment.config))
+    yield from same(f"state of {name}", _of(shown["state"], wanted), wanted)
+    yield from same(f"config of {name}", shown["config"], dict(replica.assignment.config))
     cluster = shown.get("cluster") or {}
     leader = engine.network.me if replica.leading else replica.group.leader
     if engine.clustered:
-        yield from _same(f"leader of {name}", cluster.get("leader"), None if leader is None else _name(engine, leader))
+        yield from same(f"leader of {name}", cluster.get("leader"), None if leader is None else _name(engine, leader))
     if replica.leading and engine.clustered:
         others = sorted(_name(engine, peer) for peer in replica.group.peers if peer != engine.network.me)
         told = sorted(one["name"] for one in cluster.get("replicas") or ())
         if not set(others) <= set(told):
             yield f"replicas of {name}: {told}, and it has {others}"
-    yield from _same(f"group of {name}", "stream_raft_group" in shown, replica.assignment.replicas > 1)
+    yield from same(f"group of {name}", "stream_raft_group" in shown, replica.assignment.replicas > 1)
 
 
 def _name(engine: Any, peer: str) -> str:
@@ -178,41 +201,41 @@ def _paged(source: NodeSource, replicas: list[Any], details: Json) -> Iterator[s
         page = source.page("jsz", query)
         found = [(one["id"], stream["name"]) for one in page.get("account_details", ())
                  for stream in one.get("stream_detail", ())]  # fmt: skip
-        yield from _same(f"{size} streams from {start} on", found, whole[start : start + size])
-        yield from _same("stream_total", page["stream_total"], len(whole))
+        yield from same(f"{size} streams from {start} on", found, whole[start : start + size])
+        yield from same("stream_total", page["stream_total"], len(whole))
     names = list(details)
     for at, name in enumerate(names):
         page = source.page("jsz", {"accounts": "1", "offset": str(at), "limit": "1"})
-        yield from _same(f"account {at}", [one["id"] for one in page["account_details"]], [name])
+        yield from same(f"account {at}", [one["id"] for one in page["account_details"]], [name])
     led = source.page("jsz", {"streams": "1", "stream-leader-only": "1", "limit": ALL})
     found = sorted(one["name"] for of in led.get("account_details", ()) for one in of.get("stream_detail", ()))
-    yield from _same("streams that are led here", found, sorted(one.assignment.name for one in replicas if one.leading))
+    yield from same("streams that are led here", found, sorted(one.assignment.name for one in replicas if one.leading))
 
 
 def _meta(engine: Any, page: Json) -> Iterator[str]:
     group, told = engine.meta.group, page.get("meta_cluster")
     if not engine.clustered:
-        yield from _same("the meta group of one who is alone", told, None)
+        yield from same("the meta group of one who is alone", told, None)
         return
     assert told is not None
     if group is None:
-        yield from _same("the meta group that is not found yet", told["cluster_size"], 0)
+        yield from same("the meta group that is not found yet", told["cluster_size"], 0)
         return
     leader = None if group.leader is None else _name(engine, group.leader)
     wanted = {
         "leader": leader, "peer": group.leader, "cluster_size": len(group.members),
         "quorum_needed": len(group.peers) // 2 + 1, "pending": max(group.commit_index - group.applied_index, 0),
     }  # fmt: skip
-    yield from _same("the meta group", _of(told, wanted), wanted)
+    yield from same("the meta group", _of(told, wanted), wanted)
     listed = {one["peer"]: one for one in told["replicas"]}
     members = set(group.members) | {peer for peer in engine.meta.machine.left_out if peer in engine.meta.machine.nodes}
     without = engine.network.me if leader is not None else ""
-    yield from _same("servers of the meta group", set(listed), members - {without})
+    yield from same("servers of the meta group", set(listed), members - {without})
     for peer, one in listed.items():
         if peer == engine.network.me:
             continue
         here = peer in engine.network.mesh.peers
-        yield from _same(f"whether {one['name']} is offline", one.get("offline", False), not here)
+        yield from same(f"whether {one['name']} is offline", one.get("offline", False), not here)
         if one["current"] and (not here or one.get("lag")):
             yield f"{one['name']} is said to be current: {one}"
 
@@ -227,7 +250,7 @@ def _groups(node: Node, engine: Any, source: NodeSource, names: list[str]) -> It
         some = [one.group for one in own if one.assignment.replicas > 1]
         wanted = [*(groups.values() if account == system else ()), *some]
         found = source.page("raftz", {"acc": account}).get(account, {})
-        yield from _same(f"groups of {account}", len(found), len(wanted))
+        yield from same(f"groups of {account}", len(found), len(wanted))
         for one, group in zip(found.values(), wanted, strict=False):
             status = group.status()
             fields = {
@@ -235,7 +258,7 @@ def _groups(node: Node, engine: Any, source: NodeSource, names: list[str]) -> It
                 "applied": group.applied_index, "leader": group.leader, "term": group.term,
                 "pindex": group.last_index, "size": len(group.peers),
             }  # fmt: skip
-            yield from _same(f"group {group.gid}", _of(one, fields), fields)
+            yield from same(f"group {group.gid}", _of(one, fields), fields)
 
 
 # ---- metrics
@@ -265,10 +288,10 @@ def _metrics(node: Node, engine: Any, source: NodeSource) -> Iterator[str]:
             "limit_bytes": assignment.config["max_bytes"], "limit_messages": assignment.config["max_msgs"],
         }  # fmt: skip
         told = {key: found.get((f"jetstream_stream_{key}", assignment.account, assignment.name)) for key in wanted}
-        yield from _same(f"metrics of {assignment.name}", told, wanted)
+        yield from same(f"metrics of {assignment.name}", told, wanted)
         leader = engine.network.me if replica.leading else replica.group.leader
         named = "" if leader is None else _name(engine, leader)
-        yield from _same(f"metrics: leader of {assignment.name}", leaders[assignment.account, assignment.name], named)
+        yield from same(f"metrics: leader of {assignment.name}", leaders[assignment.account, assignment.name], named)
     present = list(node.server.clients)
     wanted = {
         "gnatsd_connz_total": len(present),
@@ -283,4 +306,4 @@ def _metrics(node: Node, engine: Any, source: NodeSource) -> Iterator[str]:
         "jetstream_server_total_message_bytes": sum(one.store.state.bytes for one in engine.replicas.values()),
     }  # fmt: skip
     told = {key: found.get((key, "", "")) for key in wanted}
-    yield from _same("metrics of the server", told, wanted)
+    yield from same("metrics of the server", told, wanted)

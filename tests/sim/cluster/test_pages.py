@@ -141,6 +141,14 @@ def test_a_wrong_page_is_noticed(looked_at: Pages, monkeypatch: pytest.MonkeyPat
     assert re.search(said, str(found.value))
 
 
+def test_room_that_is_not_there_is_noticed(deployment: Deployment, looked_at: Pages) -> None:
+    looked_at.look_at_all()
+    capacity: Any = deployment.machines["n2"].node.jetstream.capacity  # type: ignore[union-attr]
+    setattr(capacity, "_disk", capacity.max_storage * 2)  # noqa: B010 - a private reach
+    with pytest.raises(Violation, match="n2: it says that it has room for"):
+        looked_at.look_at_all()
+
+
 def test_traffic_that_is_forgotten_is_noticed(looked_at: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at.look_at_all()
     monkeypatch.setattr(Totals, "add", lambda totals, other: None)

@@ -86,6 +86,8 @@ def _client(client: Any) -> Iterator[str]:
         open_bytes, replies = attrgetter("_replies_bytes", "_replies")(permissions)
         if open_bytes != sum(map(len, replies)):
             yield f"{len(replies)} replies are open, and {open_bytes} bytes of them are counted"
+        if any(left == 0 for left, _ in replies.values()):
+            yield "a reply counts as open to which nothing more may be sent"
     for sid, one in client.subscriptions.items():
         if one.sid != sid or one.owner is not client or one.closed:
             yield f"its subscription {sid!r} is another one's, or closed"

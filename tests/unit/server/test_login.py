@@ -367,3 +367,33 @@ async def test_too_many_are_refused_of_the_address_that_has_most(rig: Logins, mo
     assert [task.done() for task in many] == [True] * 21 + [False] * 19, "who has waited longest goes"
     await rig.finish()
     assert other.result()
+
+
+GUARDED = """accounts { A { users: [ {user: ann, password: right} ], limits { max_payload: 10 } } }
+"""
+
+
+@pytest.mark.parametrize("cut", [1, 7, 30, 80])
+async def test_a_connect_that_comes_in_two_reads(tmp_path: Path, cut: int) -> None:
+    (tmp_path / "server.conf").write_text(f'listen: "127.0.0.1:-1"\n{GUARDED}')
+    async with configured(tmp_path / "server.conf") as (server, _):
+        wire = await Wire.open(server.port)
+        connect = b'CONNECT {"verbose":false,"user":"ann","pass":"right","name":"%s"}\r\n' % (b"x" * 100)
+        wire.writer.write(connect[:cut])
+        await asyncio.sleep(0.05)
+        wire.writer.write(connect[cut:])
+        assert errors(await wire.settle()) == []
+        early = await Wire.open(server.port)
+        early.writer.write(b"PUB a 1")
+        assert errors(await early.to_the_end()) == ["Authorization Violation"]
+
+
+async def test_what_comes_with_a_connect_is_limited_by_its_account(tmp_path: Path) -> None:
+    (tmp_path / "server.conf").write_text(f'listen: "127.0.0.1:-1"\n{GUARDED}')
+    async with configured(tmp_path / "server.conf") as (server, _):
+        for size, expected in ((10, []), (11, ["Maximum Payload Violation"])):
+            wire = await Wire.open(server.port)
+            frames = await wire.ask(
+                'CONNECT {"verbose":false,"user":"ann","pass":"right"}', f"PUB a {size}", "x" * size
+            )
+            assert errors(frames) == expected

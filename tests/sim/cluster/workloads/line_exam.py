@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from testkit.sim.deployment import Deployment
 from testkit.sim.layout import CLIENT_PORT, Security
@@ -50,6 +52,8 @@ class Line(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.heard = b""
+        self.info: dict[str, Any] = {}
+        """The first INFO of the server."""
         self.over = False
         self.came = asyncio.Event()
         self.transport: asyncio.Transport | None = None
@@ -101,7 +105,7 @@ async def line_to(deployment: Deployment, name: str) -> Line:
         while b"\r\n" not in line.heard:
             await line.came.wait()
             line.came.clear()
-    line.heard = b""
+    line.info, line.heard = json.loads(line.heard.removeprefix(b"INFO ").partition(b"\r\n")[0]), b""
     if kind == "after":
         assert line.transport is not None
         line.transport = await loop.start_tls(line.transport, line, of_client(), server_hostname=host)

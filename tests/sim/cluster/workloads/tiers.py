@@ -15,8 +15,11 @@ from testkit.sim.deployment import Deployment
 from testkit.sim.session import ApiError, Session
 from testkit.twins import old_archive
 from tests.signer import JETSTREAM, NO_LIMITS, ROOM, Key
+from tests.sim.cluster import tokens
+from tests.sim.cluster.dialogues import PING, PONG, answers
 from tests.sim.cluster.judges import Exact, Log
 from tests.sim.cluster.workload import PASSING, Workload, together
+from tests.sim.cluster.workloads.line_exam import line_to
 
 STREAM = "TIERED"
 TOO_MANY_STREAMS, TOO_MANY_CONSUMERS, NO_TIER, ACCOUNT_FULL = 10027, 10026, 10120, 10002
@@ -56,12 +59,15 @@ class Accounts:
 
     def _config(self, jetstream: dict[str, Any]) -> str:
         limits = {"app": ROOM | jetstream, "sys": ROOM}
-        tokens = {
-            account.public: self.operator.token(account, name, {"type": "account", "limits": limits[name]})
+        more = {"app": tokens.account_claims(key), "sys": {}}
+        known_by = {
+            account.public: self.operator.token(
+                account, name, {"type": "account", "limits": limits[name], **more[name]}
+            )
             for name, account in (("app", self.app), ("sys", self.system))
         }
         about = {"type": "operator", "system_account": self.system.public}
-        known = ", ".join(f"{public}: {json.dumps(token)}" for public, token in tokens.items())
+        known = ", ".join(f"{public}: {json.dumps(token)}" for public, token in known_by.items())
         return "\n".join(
             (
                 f'operator: "{self.operator.token(self.operator, "O", about)}"',
@@ -80,6 +86,7 @@ class Tiers(Workload):
     promises = (
         "an account with tiers has as many streams, consumers and bytes of each number of replicas as its tier says",
         "tiers that come with a reload count what was there before, and nothing acknowledged is lost meanwhile",
+        "who one is and what one may do is what one's JWT says, if somebody has signed it whom the account trusts",
     )
 
     @classmethod
@@ -143,6 +150,7 @@ class Tiers(Workload):
         await self.everywhere(
             STREAM, max(self.log.acked, default=0), lambda at, found: self.stored(self.log, at, found)
         )
+        await self._users()
         for number in range(5):
             await self._deleted(f"TIEREDOF{number}")
         await self.insist("three", self._three)
@@ -151,6 +159,24 @@ class Tiers(Workload):
         if own < STREAMS[1] - 1:  # else all of R1 are others' by now
             await self._bytes(f"TIER1OF{own}")
             await self._archive(f"TIER1OF{own}")
+
+    async def _users(self) -> None:
+        """Users of all kinds come to some server, and one goes when its time is over."""
+        name, accounts = self.rng.choice(self.members), Accounts()
+        node = self.deployment.machines[name].node
+        assert node is not None
+        for case in tokens.cases(node.clock.time_ns() / 1e9):
+            line = await line_to(self.deployment, name)
+            line.say(tokens.connect(case, accounts, key, line.info["nonce"]) + case.said)
+            Exact.equal(case.name, await line.answer(case.heard, ends=case.ends), case.heard)
+            Exact.equal(f"the end of {case.name}", line.over, case.ends)
+            line.go(at_once=True)
+        late = tokens.Case("who may stay for a while", fields={"exp": node.clock.time_ns() // 10**9 + tokens.SOON})
+        line = await line_to(self.deployment, name)
+        line.say(tokens.connect(late, accounts, key, line.info["nonce"]) + PING)
+        Exact.equal(late.name, await line.answer(PONG), PONG)
+        await asyncio.sleep(tokens.SOON + 1.0)
+        Exact.equal("what one hears whose time is over", (answers(line.heard), line.over), (tokens.EXPIRED, True))
 
     async def _three(self) -> None:
         """A fault may have left another number of replicas."""

@@ -72,7 +72,7 @@ class ViewExam(Exam):
     async def check(self) -> None:
         if ADDED not in self.deployment.servers[self.members[0]].config:
             return  # leaf clusters have no accounts
-        await self.examine([self._events, self._subscribers, self._questions, self._filters, self._leaves], 4)
+        await self.examine([self._events, self._subscribers, self._questions, self._filters, self._leaves], 5)
 
     # ---- clients and servers
 
