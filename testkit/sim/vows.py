@@ -80,7 +80,9 @@ class Vows:
         return self._protocol.committed((cluster, gid), at)
 
     def overhear(self, own: Address, other: Address, data: bytes) -> None:
-        """Whole frames, as `mesh.link` writes them; anything else is passed over."""
+        """Whole frames, as `mesh.link` writes them; anything else is passed over, and so is what strangers say."""
+        if not {own[0], other[0]} <= self._deployment.names.keys():
+            return
         at, end = 0, len(data)
         while at + _HEAD.size <= end:
             length, kind, gid = _HEAD.unpack_from(data, at)

@@ -185,6 +185,8 @@ async def _resize(deployment: Deployment, rng: Random, leader: Replica, copies: 
     assignment = leader.stream.assignment
     if assignment.name.startswith(OWN):
         return
+    if any(gid == leader.gid for _, gid in deployment.drifted):  # which one is wrong is for a majority of three to say
+        return
     with contextlib.suppress(TimeoutError), deployment.resizing(copies) as allowed:
         body = dict(assignment.config) | {"num_replicas": allowed}
         deployment.configs.setdefault(assignment.name, []).append(body)

@@ -249,3 +249,12 @@ def test_a_request_under_the_number_of_one_without_an_answer_is_noticed() -> Non
     assert not failures
     vows.overhear(N1, N2, encode_call(4, b"ask", b""))
     assert "n1 asks n2 under the number 4" in failures[0]
+
+
+def test_what_strangers_say_is_no_vow(deployment: Deployment) -> None:
+    """Garbage may look like a frame."""
+    vows, stranger = deployment.vows, ("10.0.1.3", 40_000)
+    vows.overhear(stranger, N2, encode_raft(GROUP, encode(VoteReply(4, True))))
+    vows.overhear(N2, stranger, encode_raft(GROUP, encode_ack(5, 0, 0, True)))
+    assert not [key for key in vows.vows if key[1] == GROUP]
+    assert not deployment.failures
