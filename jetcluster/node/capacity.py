@@ -28,10 +28,12 @@ class Capacity:
         self._sharers = 1 if options.worker is None else options.worker.count
         self._disk = free_disk(directory, files) // self._sharers // 4 * 3
 
-    def look(self, free: int, stored: int) -> bool:
-        """Takes `free` bytes on the disk and `stored` bytes in streams here; returns True when `max_storage` has
-        changed. Small gains are ignored. It never falls: `raft.journal.journal` keeps a reserve."""
-        found = (free // self._sharers + stored) // 4 * 3
+    def look(self, free: int, stored: int, size: int) -> bool:
+        """Takes `free` bytes on the disk, `stored` bytes in streams here and the `size` of the disk, 0 when it is
+        unknown; returns True when `max_storage` has changed. Small gains are ignored. It never falls:
+        `raft.journal.journal` keeps a reserve. What is stored may not be on the disk yet, or be compressed there."""
+        room = free // self._sharers + stored
+        found = (min(room, size // self._sharers) if size else room) // 4 * 3
         if found - self._disk <= self._disk // NOTICED_PART:
             return False
         self._disk = found

@@ -400,7 +400,7 @@ class NodeJetStream(MeshListener):
             lambda: [replica.holding() for replica in replicas.values()],
             capacity.own_limits,
             lambda memory: capacity.max_memory if memory else capacity.max_storage,
-            lambda stored: self._look_at_disk(capacity, raft.journal.free, stored),
+            lambda stored: self._look_at_disk(capacity, raft.journal, stored),
             lambda: capacity.by_disk,
         )
         settings = Settings(
@@ -453,9 +453,9 @@ class NodeJetStream(MeshListener):
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
         self._apis.start(directory, self.jetstream, self.mesh, self._limits, capacity.own_limits)
 
-    def _look_at_disk(self, capacity: Capacity, free: int, stored: int) -> bool:
+    def _look_at_disk(self, capacity: Capacity, journal: Journal, stored: int) -> bool:
         """Returns True when this node may store more than before."""
-        if not capacity.look(free, stored):
+        if not capacity.look(journal.free, stored, journal.disk_size):
             return False
         self._log.info(f"Max Storage is {shown_size(capacity.max_storage)} now: there is more room on the disk")
         return True

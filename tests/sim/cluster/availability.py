@@ -36,8 +36,19 @@ class Majorities:
         self._deployment = deployment
 
     def well(self) -> set[str]:
-        """Names."""
-        return {name for name, machine in self._deployment.machines.items() if self.is_well(machine)}
+        """Names. Where the clocks of a cluster are wrong, nobody there knows the time, or leads."""
+        machines = self._deployment.machines.items()
+        return {name for name, one in machines if self.is_well(one) and self._knows_the_time(name)}
+
+    def _knows_the_time(self, name: str) -> bool:
+        servers = self._deployment.servers
+        cluster = [one for one in servers if (servers[one].cluster or one) == (servers[name].cluster or name)]
+        right = [one for one in cluster if self._is_right(self._deployment.machines[one])]
+        return 2 * len(right) > len(cluster)
+
+    def _is_right(self, machine: Machine) -> bool:
+        clock = machine.clock
+        return abs(clock.now() - UPTIME + clock.wall_ahead - self._deployment.scheduler.now) < CLOCKS
 
     def has_one(self, found: list[Replica], well: set[str]) -> bool:
         """True when a majority is well and connected by what every replica knows of the members; a replica that has
@@ -85,9 +96,9 @@ class Majorities:
         return links(one.host.ip, other.host.ip).is_calm and links(other.host.ip, one.host.ip).is_calm
 
     def is_well(self, machine: Machine) -> bool:
-        disk, clock, now = machine.disk, machine.clock, self._deployment.scheduler.now
+        disk, now = machine.disk, self._deployment.scheduler.now
         quick = not (disk.hung or disk.slowness or disk.ballast or disk.faults) and disk.free > disk.capacity // 16
-        right = abs(clock.now() - UPTIME + clock.wall_ahead - now) < CLOCKS and clock.slowness == machine.usual_slowness
+        right = self._is_right(machine) and machine.clock.slowness == machine.usual_slowness
         return (
             machine.ready
             and not (machine.paused or machine.is_short)

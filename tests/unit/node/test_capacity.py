@@ -85,12 +85,23 @@ def test_room_that_comes_on_the_disk_is_noticed_and_what_is_stored_here_counts_a
     monkeypatch.setattr(capacity, "free_disk", lambda directory, files: 64 << 10)
     found = Capacity(options, tmp_path)
     assert found.max_storage == 48 << 10
-    assert found.look(30 * GB, 10 * GB) and found.max_storage == 30 * GB
-    assert not found.look(31 * GB, 10 * GB), "too little to be noticed"
-    assert not found.look(GB, 10 * GB) and found.max_storage == 30 * GB, "what is full is the journal's to say"
-    assert found.look(40 * GB, 10 * GB) and found.limits("B", lambda: 2).max_storage == 75 * GB
+    assert found.look(30 * GB, 10 * GB, 100 * GB) and found.max_storage == 30 * GB
+    assert not found.look(31 * GB, 10 * GB, 100 * GB), "too little to be noticed"
+    assert not found.look(GB, 10 * GB, 100 * GB) and found.max_storage == 30 * GB, (
+        "what is full is the journal's to say"
+    )
+    assert found.look(40 * GB, 10 * GB, 0) and found.limits("B", lambda: 2).max_storage == 75 * GB
     options.jetstream = JetStreamOptions(enabled=True, max_file_store=5)
-    assert not found.look(80 * GB, 10 * GB) and found.max_storage == 5 and not found.by_disk
+    assert not found.look(80 * GB, 10 * GB, 100 * GB) and found.max_storage == 5 and not found.by_disk
+
+
+def test_what_is_stored_and_not_on_the_disk_yet_makes_no_room(
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica has come with gigabytes, which its data store has in memory, or compressed on the disk."""
+    monkeypatch.setattr(capacity, "free_disk", lambda directory, files: 64 << 10)
+    found = Capacity(options, tmp_path)
+    assert found.look(38 * GB, 15 * GB, 40 * GB) and found.max_storage == 30 * GB
 
 
 def test_a_containers_limit_counts_as_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

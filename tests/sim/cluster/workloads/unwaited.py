@@ -25,6 +25,7 @@ class Unwaited(Workload):
     promises = ("a client of the leader's server that publishes, and asks without waiting for the acks, finds it all",)
 
     async def prepare(self) -> None:
+        self.asked = 0
         self.admin = await self.session("admin")
         await self.create(self.admin, STREAM, subjects=["unwaited"])
 
@@ -43,7 +44,8 @@ class Unwaited(Workload):
         return max(found, key=lambda one: one[1]) if found else None
 
     async def _ask(self, name: str, term: int) -> None:
-        session = await self.session(f"at-{name}", name)
+        self.asked += 1  # a name of its own, or it hears answers that come too late for the one before
+        session = await self.session(f"at-{name}-{self.asked}", name)
         try:
             with session.inbox() as (inbox, got):
                 began, number = self.now, self.rng.randint(1, MOST)
