@@ -27,11 +27,11 @@ class Installs:
     def members(self, machine: Machine, log: Any, index: int, config: Any) -> None:
         """The members that come with a state are not those of a later change: in the log of no replica."""
         self.looked += 1
-        cluster = self._cluster(machine)
-        for other in self._deployment.machines.values():
-            raft = raft_of(other)
-            group = raft.groups.get(log.gid) if raft is not None and self._cluster(other) == cluster else None
-            if group is None or group.log is log or group.log.base_index > index:
+        groups = self._others(machine, log)
+        if any(group.log.configs[0] == (index, config) and group.me not in config.members for _, group in groups):
+            return  # of one that came later itself, and begins with what it was told
+        for other, group in groups:
+            if group.log.base_index > index:
                 continue
             changes = group.log.configs
             if group.me not in changes[0][1].voters and all(at > index for at, _ in changes[1:]):
@@ -46,6 +46,16 @@ class Installs:
         what = f"it has taken a state of {index}, and gives up what it had behind that, up to {last}"
         if log.last_index < last:
             self._broken(machine, log, what)
+
+    def _others(self, machine: Machine, log: Any) -> list[tuple[Machine, Any]]:
+        """The other replicas of the group."""
+        cluster, found = self._cluster(machine), []
+        for other in self._deployment.machines.values():
+            raft = raft_of(other)
+            group = raft.groups.get(log.gid) if raft is not None and self._cluster(other) == cluster else None
+            if group is not None and group.log is not log:
+                found.append((other, group))
+        return found
 
     def _cluster(self, machine: Machine) -> str:
         return self._deployment.servers[machine.name].cluster or machine.name

@@ -50,6 +50,24 @@ def test_who_came_later_knows_nothing_of_the_members_of_before(
     assert not deployment.failures
 
 
+def test_who_came_later_gives_a_state_with_what_it_was_told(
+    deployment: Deployment, changed: tuple[Replica, Replica]
+) -> None:
+    one, other = changed
+    at, config = one.group.log.configs[-1]
+    giver = next(x for x in replicas(deployment) if x.stream is not None and x.group not in (one.group, other.group))
+    told = replace(config, voters=tuple(peer for peer in config.voters if peer != giver.group.me))
+    one.group.log.configs[-1] = at, told  # by who was there from the beginning they are members of later
+    installs = Installs(deployment)
+    giver.group.log.configs[:] = [(at - 1, told)]
+    installs.members(other.machine, other.group.log, at - 1, told)
+    assert installs.looked == 1
+    assert not deployment.failures
+    giver.group.log.configs[:] = [(at - 2, told)]
+    installs.members(other.machine, other.group.log, at - 1, told)
+    assert f"comes with the members of {at}" in deployment.failures[0]
+
+
 def test_a_log_that_is_given_up_is_noticed(deployment: Deployment, changed: tuple[Replica, Replica]) -> None:
     one, _ = changed
     installs, last = Installs(deployment), one.group.log.last_index
