@@ -1,6 +1,6 @@
 """Which of the tests marked `thorough` a run takes: all of them, or its commit's share.
 
-`make test` takes all. `.ci/run` has 25 minutes and sets `JETCLUSTER_THOROUGH=1/10`: of ten commits about one runs a
+`make test` takes all. `.ci/run` has 25 minutes and sets `JETCLUSTER_THOROUGH=1/20`: of twenty commits about one runs a
 given test, and the same commit always runs the same ones. The others are skipped, and say so. A file that is marked as
 a whole stays whole, for its tests share servers. What is marked `thorough(shared=False)` takes minutes, and no share
 has it.
@@ -19,6 +19,7 @@ from typing import Final
 import pytest
 
 SHARE: Final = "JETCLUSTER_THOROUGH"
+MOST_SHARES: Final = 20
 TOP: Final = Path(__file__).resolve().parents[1]
 
 
@@ -26,8 +27,8 @@ def shares(environ: Mapping[str, str]) -> int:
     """The number of shares that `1/N` of the environment asks for; 1 is all. Raises `UsageError` for anything else."""
     text = environ.get(SHARE, "1/1")
     first, _, number = text.partition("/")
-    if first != "1" or not number.isdecimal() or not 1 <= int(number) <= 10:
-        raise pytest.UsageError(f"{SHARE}={text!r}: 1/N is wanted, N from 1 to 10")
+    if first != "1" or not number.isdecimal() or not 1 <= int(number) <= MOST_SHARES:
+        raise pytest.UsageError(f"{SHARE}={text!r}: 1/N is wanted, N from 1 to {MOST_SHARES}")
     return int(number)
 
 

@@ -115,7 +115,7 @@ class Availability:
         self.longest = 0.0
         """Seconds that a group with a majority was without a commit that it owed."""
         self._deployment = deployment
-        self._majorities = Majorities(deployment)
+        self.majorities = Majorities(deployment)
         self._since: dict[Key, float] = {}
         """The time at which a group was last seen to be all right, or to have no majority that is well."""
         self._commits: dict[Key, int] = {}
@@ -129,11 +129,11 @@ class Availability:
         for replica in replicas(self._deployment):
             groups.setdefault((replica.cluster, replica.gid), []).append(replica)
         self._since = {key: since for key, since in self._since.items() if key in groups}
-        well = self._majorities.well()
+        well = self.majorities.well()
         now = self._deployment.scheduler.now
         for key, found in groups.items():
             since = self._since.setdefault(key, now)
-            if self._commits_what_it_has(key, found, well) or not self._majorities.has_one(found, well):
+            if self._commits_what_it_has(key, found, well) or not self.majorities.has_one(found, well):
                 self._since[key] = now
                 continue
             self.longest = max(self.longest, now - since)
@@ -153,8 +153,8 @@ class Availability:
         if not leaders:
             return False
         leader = max(leaders, key=lambda one: int(one.group.term))
-        apart = {one.machine.name for one in found if self._majorities.are_apart(leader.machine, one.machine)}
-        if apart and (majority := self._majorities.of(found, well)) and majority <= apart:
+        apart = {one.machine.name for one in found if self.majorities.are_apart(leader.machine, one.machine)}
+        if apart and (majority := self.majorities.of(found, well)) and majority <= apart:
             return False
         return bool(leader.group.commit_index >= leader.group.log.last_index)
 

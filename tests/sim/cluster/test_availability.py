@@ -41,6 +41,15 @@ def test_the_slowest_disks_have_longer(deployment: Deployment) -> None:
         leaderless(deployment)
 
 
+def test_nobody_leads_where_the_clocks_differ(deployment: Deployment) -> None:
+    """Not even a stream whose only server has the right one: it cannot know that."""
+    deployment.machines["n1"].clock.wall_ahead = 16.0
+    assert "n2" in Availability(deployment).majorities.well()
+    deployment.machines["n3"].clock.wall_ahead = -20.0
+    assert Availability(deployment).majorities.well() == set()
+    leaderless(deployment)
+
+
 def test_a_leader_that_commits_nothing_of_what_it_has_is_missed(deployment: Deployment) -> None:
     availability = Availability(deployment)
     leader = next(one for one in replicas(deployment) if one.group.role is Role.LEADER)

@@ -72,7 +72,7 @@ def test_a_seed_draws_workloads_and_exams_and_only_those_that_are_asked_for() ->
     assert min(often.values()) >= 3
     for names in drawn:
         examined = all(found()[name].examined for name in names)
-        assert examined <= sum(issubclass(found()[name], Exam) for name in names) <= 3 * examined
+        assert examined <= sum(issubclass(found()[name], Exam) for name in names) <= 5 * examined
         assert any(not issubclass(found()[name], Exam) or found()[name].layout for name in names)
     only = {"registers", "exam-core"}
     assert {name for seed in range(20) for name in Scenario.of(seed, only).workloads} == only
