@@ -89,6 +89,7 @@ LEASES = [
 """Mutants for which `lease_faults` are made."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in MUTANTS if name not in LEASES])
 def test_a_missing_safety_measure_is_noticed(name: str) -> None:
     with MUTANTS[name]():

@@ -35,10 +35,12 @@ from tests.sim.cluster.run import run_seed
 pytestmark = pytest.mark.sim
 
 ROOT = Path(__file__).parents[3]
-REPLAYED = (3, 7, 700003, 22000088)
+REPLAYED = (
+    pytest.param(3, marks=pytest.mark.thorough), 7, pytest.param(700003, marks=pytest.mark.thorough), 22000088,
+)  # fmt: skip
 """Seeds with kills, stops and consumers that wait, one that asks servers for the memory and time they use, and one with
 TLS, for which servers import more."""
-IN_BOTH = (2, 110)
+IN_BOTH = (2, pytest.param(110, marks=pytest.mark.thorough))
 """Seeds whose clients send publishes and other commands in one read."""
 READINGS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (os, ("urandom", "getrandom", "cpu_count", "getpid", "getloadavg", "sysconf", "times")),

@@ -107,6 +107,7 @@ def test_what_a_replica_does_not_have_is_asked_of_the_leader() -> None:
         assert server.singles == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("replica", ["leader", "empty"])
 @pytest.mark.parametrize(("largest", "most"), [(1 << 20, 64), (32 << 20, 2), (1 << 30, 1)])
 def test_few_large_messages_are_in_memory_at_a_time(largest: int, most: int, replica: str) -> None:

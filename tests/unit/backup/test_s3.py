@@ -44,6 +44,7 @@ def test_without_boto3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         open_storage("s3://bucket/prefix")
 
 
+@pytest.mark.thorough
 def test_a_server_that_fails_one_request_in_five(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backups that verify and remove, and what they hold; answers are lost, and bodies break off."""
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)

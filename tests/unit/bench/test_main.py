@@ -27,6 +27,7 @@ def test_without_a_name_they_are_listed(capsys: pytest.CaptureFixture[str]) -> N
     assert all(said.count(f"  {name:14} ") == 2 for name in FIGURES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["searches --subjects 2000", "long_commands --messages 1000"])
 def test_a_figure_is_printed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(name.split()) == 0

@@ -53,6 +53,7 @@ async def test_leaders_are_spread_a_few_at_a_time_and_each_move_is_explained() -
         assert leads(cluster) == before and len(told) == 8, "nothing more moves"
 
 
+@pytest.mark.thorough
 @virtual_time
 async def test_load_counts_and_not_the_number() -> None:
     """One server leads two streams that are written to, another one ten that rest."""

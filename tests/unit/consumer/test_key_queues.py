@@ -136,6 +136,7 @@ def test_it_is_as_lists_per_key_are(seed: int, limit: int) -> None:
         assert queues.blocked >= sum(map(bool, waits.values()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("each", [1, 2])
 def test_a_hundred_thousand_keys_cost_less_than_a_hundred_bytes_each(each: int) -> None:
     rng = Random(1)

@@ -147,6 +147,7 @@ def test_a_message_asks_one_request_of_those_that_wait_for_the_same(monkeypatch:
     assert rig.owner.delivery.num_waiting == 501
 
 
+@pytest.mark.thorough
 def test_a_message_asks_few_of_those_that_wait_for_different_things(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(priority_policy="overflow", priority_groups=["g"], max_waiting=0)
     for number in range(3000):

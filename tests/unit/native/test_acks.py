@@ -31,6 +31,7 @@ replies = st.sampled_from([b"", b"", b"_INBOX.a.1"])
 acks = st.tuples(st.one_of(plain, plain, plain, strange), replies, st.just(b""), words)
 
 
+@pytest.mark.thorough
 @settings(max_examples=1500, deadline=None)
 @given(st.lists(acks, min_size=1, max_size=12))
 def test_many_acks_are_taken_like_one_by_one(messages: list[Outgoing]) -> None:

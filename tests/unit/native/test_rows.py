@@ -103,6 +103,7 @@ def table(batch: MessageBatch | ColumnBatch) -> Any:
     return found
 
 
+@pytest.mark.thorough
 @settings(max_examples=1500, deadline=None)
 @given(st.integers(0, 1 << 40), st.booleans())
 def test_columns_are_those_of_python(seed: int, spoil: bool) -> None:

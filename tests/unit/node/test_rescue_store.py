@@ -369,6 +369,7 @@ print("calls", calls)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_killed_at_any_step_the_old_state_is_left_or_the_new_one(tmp_path: Path) -> None:
     stopped = Stopped(tmp_path / "site", 5)

@@ -539,6 +539,7 @@ def test_what_only_the_receiver_has_goes_in_one_step() -> None:
 # -- a disk that is too small
 
 
+@pytest.mark.thorough
 async def test_an_import_gives_back_what_the_disk_cannot_hold(tmp_path: Path) -> None:
     """A disk of 24 MB that others use too: what was here goes where there is no room for both, a state that is too
     large leaves nothing behind, and a small one comes after it."""
