@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
-from testkit.sim.deployment import Violation
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.layout import Server
 from testkit.sim.machine import Machine
 from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster import invariants
@@ -22,6 +24,17 @@ SPREAD = 1.5
 """Seconds until all servers know who listens and who answers, and until the last message has come."""
 LOOK = 0.25
 """Seconds between two looks whether that is so."""
+
+
+def with_accounts(deployment: Deployment, text: str) -> None:
+    """All servers get these accounts besides, so that nobody else is there; leaf clusters have no accounts. Before they
+    start."""
+    for name, server in deployment.servers.items():
+        deployment.servers[name] = with_account(server, text)
+
+
+def with_account(server: Server, text: str) -> Server:
+    return replace(server, config=server.config.replace("accounts {", f"accounts {{ {text}\n", 1))
 
 
 class Exam(Workload):

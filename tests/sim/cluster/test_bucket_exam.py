@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.objects.catalog import Catalog
 from jetcluster.objects.metadata import Info, dump
-from tests.sim.cluster.test_later_exams import examined
+from tests.sim.cluster.exam_rig import examined
 
 pytestmark = [pytest.mark.sim, pytest.mark.thorough]
 

@@ -50,27 +50,14 @@ from jetcluster.stream.apply.guard import RetentionGuard
 from jetcluster.stream.apply.jobs import Jobs
 from jetcluster.stream.lead.fast_ingest import FastIngest
 from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.exam_rig import examined
 from tests.sim.cluster.nemesis import Rage
-from tests.sim.cluster.run import Result, run_seed
+from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario
-from tests.sim.cluster.workload import found
 from tests.sim.cluster.workloads import archive_exam, handover_exam, line_exam, visitor_exam, wait_exam
 from tests.sim.cluster.workloads.leaf_exam import LeafExam
 
 pytestmark = [pytest.mark.sim, pytest.mark.thorough]
-
-
-def examined(
-    monkeypatch: pytest.MonkeyPatch, name: str, *parts: str, layout: str = "three", small: bool = False
-) -> Result:
-    async def check(exam: Exam) -> None:
-        await exam.examine([getattr(exam, part) for part in parts], len(parts))
-
-    monkeypatch.setattr(found()[name], "check", check)
-    plan = replace(
-        Scenario.of(1, (name,)), layout=layout, small=small, rage=Rage((), 0, 1.0, 1.0), pulse=False, web=False
-    )
-    return run_seed(1, scenario=replace(plan, again=False, tls=""))
 
 
 PARTS = {

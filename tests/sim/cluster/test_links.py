@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from jetcluster.mirror import stall
 from jetcluster.mirror.link import UpstreamLink
 from jetcluster.mirror.upstream import Upstream
-from tests.sim.cluster.nemesis import Rage
-from tests.sim.cluster.run import Result, run_seed
-from tests.sim.cluster.scenario import Scenario
-from tests.sim.cluster.workloads.link_exam import LinkExam
+from tests.sim.cluster.exam_rig import examined
 
 pytestmark = [pytest.mark.sim, pytest.mark.thorough]
 
@@ -21,24 +17,12 @@ PARTS = ("_told", "_ended", "_stalled")
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def examined(
-    monkeypatch: pytest.MonkeyPatch, *parts: str, layout: str = "three", small: bool = False, seed: int = 1
-) -> Result:
-    async def check(exam: LinkExam) -> None:
-        await exam.examine([getattr(exam, part) for part in parts], len(parts))
-
-    monkeypatch.setattr(LinkExam, "check", check)
-    rage = Rage((), 0, 1.0, 1.0)
-    plan = replace(Scenario.of(seed, ("exam-links",)), layout=layout, small=small, rage=rage, pulse=False, web=False)
-    return run_seed(seed, scenario=replace(plan, again=False, tls=""))
-
-
 @pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize(
     ("layout", "small"), [("three", False), ("three", True), ("five", True), ("three and a plain one", False)]
 )
 def test_each_part_is_passed(monkeypatch: pytest.MonkeyPatch, layout: str, small: bool, seed: int) -> None:
-    result = examined(monkeypatch, *PARTS, layout=layout, small=small, seed=seed)
+    result = examined(monkeypatch, "exam-links", *PARTS, layout=layout, small=small, seed=seed)
     assert result.failure == ""
     assert result.counts["exam-links: examined"] == len(PARTS)
 
@@ -67,4 +51,4 @@ def _unfiltered(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_mistake_is_noticed(monkeypatch: pytest.MonkeyPatch, part: str, plant: Plant, noticed: str) -> None:
     plant(monkeypatch)
-    assert noticed in examined(monkeypatch, part).failure
+    assert noticed in examined(monkeypatch, "exam-links", part).failure

@@ -15,7 +15,7 @@ from jetcluster.backup.restore_options import RestoreOptions
 from jetcluster.backup.run import BackupRun
 from jetcluster.backup.segment import MessageSum
 from jetcluster.backup.sequences import Sequences
-from tests.sim.cluster.test_later_exams import examined
+from tests.sim.cluster.exam_rig import examined
 
 pytestmark = [pytest.mark.sim, pytest.mark.thorough]
 

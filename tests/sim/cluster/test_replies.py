@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -13,11 +12,8 @@ from jetcluster.stream.lead.answers import PubAcks
 from jetcluster.stream.read import msg_get
 from jetcluster.stream.read.get_request import GetRequest
 from tests.sim.cluster import replies
-from tests.sim.cluster.nemesis import Rage
-from tests.sim.cluster.run import Result, run_seed
-from tests.sim.cluster.scenario import Scenario
+from tests.sim.cluster.exam_rig import examined
 from tests.sim.cluster.workloads import reply_exam
-from tests.sim.cluster.workloads.reply_exam import ReplyExam
 
 pytestmark = pytest.mark.sim
 
@@ -25,15 +21,10 @@ PARTS = ("_reads", "_dialogues", "_pages", "_inboxes")
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def examined(monkeypatch: pytest.MonkeyPatch, *parts: str, layout: str = "three", small: bool = False) -> Result:
-    async def check(exam: ReplyExam) -> None:
-        await exam.examine([getattr(exam, part) for part in parts], len(parts))
-
-    monkeypatch.setattr(ReplyExam, "check", check)
+@pytest.fixture(autouse=True)
+def _whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is asked, and not a part that is drawn."""
     monkeypatch.setattr(reply_exam, "TALKS", 99)
-    rage = Rage((), 0, 1.0, 1.0)
-    plan = replace(Scenario.of(1, ("exam-replies",)), layout=layout, small=small, rage=rage, pulse=False, web=False)
-    return run_seed(1, scenario=replace(plan, again=False, tls=""))
 
 
 def test_each_read_is_there_once() -> None:
@@ -45,7 +36,7 @@ def test_each_read_is_there_once() -> None:
     ("layout", "small"), [("three", False), ("three", True), ("five", True), ("three and a plain one", False)]
 )
 def test_each_part_is_passed(monkeypatch: pytest.MonkeyPatch, layout: str, small: bool) -> None:
-    result = examined(monkeypatch, *PARTS, layout=layout, small=small)
+    result = examined(monkeypatch, "exam-replies", *PARTS, layout=layout, small=small)
     assert result.failure == ""
     assert result.counts["exam-replies: examined"] == len(PARTS)
 
@@ -83,4 +74,4 @@ def _shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_mistake_is_noticed(monkeypatch: pytest.MonkeyPatch, part: str, plant: Plant, noticed: str) -> None:
     plant(monkeypatch)
-    assert noticed in examined(monkeypatch, part).failure
+    assert noticed in examined(monkeypatch, "exam-replies", part).failure

@@ -10,7 +10,7 @@ import pytest
 from jetcluster.cluster import meta_service
 from jetcluster.meta import places
 from jetcluster.meta.placement import place
-from tests.sim.cluster.test_later_exams import examined
+from tests.sim.cluster.exam_rig import examined
 
 pytestmark = [pytest.mark.sim, pytest.mark.thorough]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -11,11 +10,8 @@ from jetcluster.consumer.state import creation
 from jetcluster.model import consumer_rules, dead_letters, link_rules, retention_guard, stream_rules, subjects
 from jetcluster.model.stream import StreamConfig
 from tests.sim.cluster import settings
-from tests.sim.cluster.nemesis import Rage
-from tests.sim.cluster.run import Result, run_seed
-from tests.sim.cluster.scenario import Scenario
+from tests.sim.cluster.exam_rig import examined
 from tests.sim.cluster.workloads import setting_exam
-from tests.sim.cluster.workloads.setting_exam import SettingExam
 
 pytestmark = pytest.mark.sim
 
@@ -23,15 +19,10 @@ PARTS = ("_streams", "_updates", "_consumers", "_consumer_updates")
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def examined(monkeypatch: pytest.MonkeyPatch, *parts: str, layout: str = "three", small: bool = False) -> Result:
-    async def check(exam: SettingExam) -> None:
-        await exam.examine([getattr(exam, part) for part in parts], len(parts))
-
-    monkeypatch.setattr(SettingExam, "check", check)
+@pytest.fixture(autouse=True)
+def _whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is asked, and not a part that is drawn."""
     monkeypatch.setattr(setting_exam, "SHARE", 1.0)
-    rage = Rage((), 0, 1.0, 1.0)
-    plan = replace(Scenario.of(1, ("exam-settings",)), layout=layout, small=small, rage=rage, pulse=False, web=False)
-    return run_seed(1, scenario=replace(plan, again=False, tls=""))
 
 
 def test_cases_are_of_every_kind_and_none_is_there_twice() -> None:
@@ -47,7 +38,7 @@ def test_cases_are_of_every_kind_and_none_is_there_twice() -> None:
     ("layout", "small"), [("three", False), ("three", True), ("five", True), ("three and a plain one", False)]
 )
 def test_each_part_is_passed(monkeypatch: pytest.MonkeyPatch, layout: str, small: bool) -> None:
-    result = examined(monkeypatch, *PARTS, layout=layout, small=small)
+    result = examined(monkeypatch, "exam-settings", *PARTS, layout=layout, small=small)
     assert result.failure == ""
     assert result.counts["exam-settings: examined"] == len(PARTS)
 
@@ -105,4 +96,4 @@ def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_mistake_is_noticed(monkeypatch: pytest.MonkeyPatch, part: str, plant: Plant, noticed: str) -> None:
     plant(monkeypatch)
-    assert noticed in examined(monkeypatch, part).failure
+    assert noticed in examined(monkeypatch, "exam-settings", part).failure

@@ -12,7 +12,7 @@ from jetcluster.meta.placement import Candidate, PlacementRules
 from jetcluster.model.stream import StreamConfig
 from testkit.twins.log import ListLog
 from testkit.twins.time import ManualTime
-from tests.unit.cluster.test_meta_service import NO_LIMITS, Leader
+from tests.unit.cluster.meta_leader import NO_LIMITS, Leader
 
 CONFIG = {"name": "S", "num_replicas": 3, "max_bytes": 3 << 30, "storage": "file"}
 RULES = PlacementRules(max_ha_assets=7, max_storage=4 << 30)

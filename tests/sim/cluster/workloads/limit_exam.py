@@ -25,7 +25,7 @@ from tests.sim.cluster.account_ledger import (
     Kept,
     Ledger,
 )
-from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.exam import Exam, with_accounts
 from tests.sim.cluster.judges import Exact
 
 BYTES_REQUIRED = "400 10113 account requires a stream config to have max bytes set"
@@ -58,9 +58,7 @@ class LimitExam(Exam):
     @classmethod
     def before(cls, deployment: Deployment, rng: Random) -> None:
         """Accounts of its own, so that those of others are as without it."""
-        for name, server in deployment.servers.items():
-            config = server.config.replace("accounts {", f"accounts {{{ACCOUNTS}", 1)
-            deployment.servers[name] = replace(server, config=config)
+        with_accounts(deployment, ACCOUNTS)
 
     async def check(self) -> None:
         if "SMALL" not in self.deployment.servers[self.members[0]].config or len(self.members) < 3:

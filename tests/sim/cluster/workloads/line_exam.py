@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -27,7 +26,7 @@ from tests.sim.cluster.dialogues import (
     publish,
     refused,
 )
-from tests.sim.cluster.exam import SPREAD, Exam
+from tests.sim.cluster.exam import SPREAD, Exam, with_accounts
 from tests.sim.cluster.judges import Exact
 
 SAID = 14
@@ -125,9 +124,7 @@ class LineExam(Exam):
     @classmethod
     def before(cls, deployment: Deployment, rng: Random) -> None:
         """Accounts of its own, so that nobody else says anything there."""
-        for name, server in deployment.servers.items():
-            config = server.config.replace("accounts {", f"accounts {{{ACCOUNTS}", 1)
-            deployment.servers[name] = replace(server, config=config)
+        with_accounts(deployment, ACCOUNTS)
 
     async def check(self) -> None:
         if "LINES" not in self.deployment.servers[self.members[0]].config:

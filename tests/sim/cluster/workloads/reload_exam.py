@@ -14,7 +14,7 @@ from testkit.sim.deployment import Deployment
 from testkit.sim.layout import Server
 from testkit.sim.session import ApiError, Disconnected, Msg, NoResponders, Session
 from tests.sim.cluster.dialogues import PING, PONG, TOO_MANY, answers, connect
-from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.exam import Exam, with_account, with_accounts
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.workloads.line_exam import Line, line_to
 
@@ -67,9 +67,7 @@ class ReloadExam(Exam):
 
     @classmethod
     def before(cls, deployment: Deployment, rng: Random) -> None:
-        for name, server in deployment.servers.items():
-            config = server.config.replace("accounts {", f"accounts {{ {USUAL.text()}", 1)
-            deployment.servers[name] = replace(server, config=config)
+        with_accounts(deployment, USUAL.text())
 
     async def check(self) -> None:
         if NAME not in self.deployment.servers[self.members[0]].config:
@@ -144,8 +142,7 @@ class ReloadExam(Exam):
         got: list[Msg] = []
         for name in self.rng.sample(self._everyone(), len(self._everyone())):
             server = self.deployment.servers[name]
-            config = server.config.replace("accounts {", f"accounts {{ {LATE}\n", 1)
-            self.deployment.servers[name] = replace(server, config=config)
+            self.deployment.servers[name] = with_account(server, LATE)
             self.deployment.machines[name].signal(signal.SIGHUP)
             await asyncio.sleep(1.0)
             clients.append(await self.session(f"new-{name}", name, user="newcomer"))

@@ -6,14 +6,14 @@ import asyncio
 import json
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from testkit.sim.deployment import Deployment
 from testkit.sim.session import Msg, Session
 from tests.sim.cluster.dialogues import PING, PONG, answers, connect, publish
-from tests.sim.cluster.exam import SPREAD, Exam
+from tests.sim.cluster.exam import SPREAD, Exam, with_accounts
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.machine_faults import start
 from tests.sim.cluster.workloads.line_exam import Line, line_to
@@ -65,9 +65,7 @@ class ViewExam(Exam):
     @classmethod
     def before(cls, deployment: Deployment, rng: Random) -> None:
         """An account of its own, so that nobody else comes or goes there."""
-        for name, server in deployment.servers.items():
-            config = server.config.replace("accounts {", f"accounts {{ {ADDED}\n", 1)
-            deployment.servers[name] = replace(server, config=config)
+        with_accounts(deployment, ADDED)
 
     async def check(self) -> None:
         if ADDED not in self.deployment.servers[self.members[0]].config:
