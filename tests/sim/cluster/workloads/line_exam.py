@@ -170,6 +170,7 @@ class LineExam(Exam):
                 self.equal(one.name, await line.answer(wanted, ends=one.ends), wanted)
             self.equal(f"the end of {one.name}", line.over, one.ends)
             line.go(at_once=True)
+            await asyncio.sleep(SPREAD)  # or what it subscribed to counts at other servers for the next one
 
     async def _places(self, session: Session) -> None:
         """Some go with a word, some without, and some while what they sent waits for its turn."""
