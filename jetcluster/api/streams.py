@@ -64,6 +64,9 @@ async def update(context: ApiContext, request: Request) -> Fields:
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
+    if not request.may_republish(config):
+        # Only where the stream republishes to now may stay, and this node may not have another's update yet.
+        known = await _lookup(context, request)
     check_republish(request, config, known.config)
     known = await _updatable(context, request, known, config)
     before = await _standing(context, request, known)
