@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.api.request import Request
 from jetcluster.api.streams import meta_limits
 from jetcluster.errors import by_code
 from jetcluster.meta.state import Assignment
@@ -573,3 +574,16 @@ async def test_peer_remove_refusals(body: Any, err_code: int, client: Client, ve
     assert reply["error"]["err_code"] == err_code
     assert (await client.ask(subject, {"peer": "N1"}))["error"]["err_code"] == 10075
     assert (await Client(clustered=False).ask(subject, body))["error"]["err_code"] == 10010
+
+
+async def test_only_where_a_stream_republishes_to_now_may_stay(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This node has not heard yet that another one has changed it."""
+    there, here = ({"republish": {"src": ">", "dest": f"{word}.>"}} for word in ("not.mine", "mine"))
+    plain = {"name": "S", "subjects": ["s.>"]}
+    await client.create("S", subjects=["s.>"], **there)
+    old = found(client)
+    await client.ask("STREAM.UPDATE.S", plain | here)
+    monkeypatch.setattr(client.cluster, "assignment", lambda account, name: old)
+    monkeypatch.setattr(Request, "may_deliver_to", lambda request, subject: subject.startswith("mine."))
+    assert refused(await client.ask("STREAM.UPDATE.S", plain | there)) == (500, 10052)
+    assert "error" not in await client.ask("STREAM.UPDATE.S", plain | here | {"description": "new"})
