@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import json
 from random import Random
 from typing import Any
@@ -211,10 +212,16 @@ class Floods(Workload):
     async def check(self) -> None:
         """There is room again, whoever leads since the last flood."""
         session = await self.session("after")
-        self.log.send("after")
-        ack = await self.insist("room again", lambda: session.js_publish("flood.plain", b"after"), ROOM)
-        self.log.ack(int(ack["seq"]), "after", self.now)
-        self.last = max(self.last, int(ack["seq"]))
+        attempts = itertools.count()
+
+        async def published() -> None:
+            text = f"after, {next(attempts)}"  # another one each time: that of before may be stored as well
+            self.log.send(text)
+            ack = await session.js_publish("flood.plain", text.encode())
+            self.log.ack(int(ack["seq"]), text, self.now)
+            self.last = max(self.last, int(ack["seq"]))
+
+        await self.insist("room again", published, ROOM)
         await self.everywhere(STREAM, self.last, self._look)
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
